@@ -1,0 +1,42 @@
+// The one symbol that libreverb.so exports.
+#ifndef REVERB_TF_CC_API_ENTRY_H_
+#define REVERB_TF_CC_API_ENTRY_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cc/api/client.h"
+#include "cc/api/server.h"
+#include "cc/base/logging.h"
+
+namespace reverb_tf {
+
+// Grows with every change of a header that crosses the boundary.
+inline constexpr int kReverbApiVersion = 1;
+
+class ReverbApi {
+ public:
+  virtual ~ReverbApi() = default;
+  virtual int version() const = 0;
+  // INVALID_ARGUMENT as TableConfig::Validate().
+  virtual Result<std::shared_ptr<ReverbTable>> MakeTable(const TableConfig& config) const = 0;
+  // INVALID_ARGUMENT, FAILED_PRECONDITION (a table is served elsewhere),
+  // ALREADY_EXISTS (the address is in use). On an error nothing stays bound.
+  virtual Result<std::unique_ptr<ReverbServer>> MakeServer(
+      const ServerOptions& options,
+      const std::vector<std::shared_ptr<ReverbTable>>& tables) const = 0;
+  virtual Result<std::unique_ptr<ReverbClient>> MakeClient(
+      const ClientOptions& options) const = 0;
+  // The lines of libreverb; see base/logging.h.
+  virtual void SetLogSink(LogSink sink) const = 0;
+  // Versions of what it was built with, one "name: version" a line.
+  virtual std::string BuildInfo() const = 0;
+};
+
+}  // namespace reverb_tf
+
+// Null if `version` isn't the library's.
+extern "C" const reverb_tf::ReverbApi* reverb_tf_api(int version);
+
+#endif  // REVERB_TF_CC_API_ENTRY_H_
