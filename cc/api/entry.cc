@@ -1,14 +1,12 @@
 #include "cc/api/entry.h"
 
-#include <google/protobuf/stubs/common.h>
-#include <grpcpp/grpcpp.h>
-
 #include <atomic>
 #include <utility>
 
 #include "cc/base/mutex.h"
 #include "cc/client/client_impl.h"
 #include "cc/client/local_transport.h"
+#include "cc/rpc/build_info.h"
 #include "cc/rpc/grpc_server.h"
 #include "cc/rpc/grpc_transport.h"
 #include "cc/service/local_registry.h"
@@ -122,9 +120,7 @@ class Api : public ReverbApi {
   void SetLogSink(LogSink sink) const override { reverb_tf::SetLogSink(std::move(sink)); }
 
   std::string BuildInfo() const override {
-    return "grpc: " + grpc::Version() + "\nprotobuf: " +
-           google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION) +
-           "\ncompiler: " __VERSION__;
+    return RpcBuildInfo() + "\ncompiler: " __VERSION__;
   }
 };
 

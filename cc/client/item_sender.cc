@@ -181,6 +181,7 @@ std::string ItemSender::Describe(bool ask) {
   std::string oldest_table;
   {
     MutexLock lock(&mu_);
+    ask |= local_;  // costs nothing
     text += std::to_string(pending_items_) + " items unconfirmed";
     const char* separator = " (table '";
     uint64_t oldest = 0;
@@ -205,7 +206,8 @@ std::string ItemSender::Describe(bool ask) {
     if (!info.ok()) return text + "; " + info.status().message();
   }
   const auto table = cache_->Known(oldest_table);
-  return table && !table->explain.empty() ? text + "; " + table->explain : text;
+  if (!table || table->explain.empty()) return text;
+  return text + (ask ? "; " : "; last heard: ") + table->explain;
 }
 
 // ---- Messages -------------------------------------------------------------------

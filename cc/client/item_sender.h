@@ -93,7 +93,7 @@ class ItemSender {
   std::optional<TimePoint> oldest() const REQUIRES(mu_);
 
   // "writer to ADDRESS: 12 items unconfirmed (table 't': 10, 'u': 2); <why>". With
-  // `ask` the server is asked for the reason (at most 1 s), else memory is.
+  // `ask` a remote server is asked for the reason (at most 1 s), else memory is.
   std::string Describe(bool ask) EXCLUDES(mu_);
 
  private:

@@ -88,8 +88,9 @@ Status InsertSession::Process(const InsertRequest& request, KeptChunks* chunks) 
       RTF_RETURN_IF_ERROR(target->runner->CheckInserts(target->batch));
     }
   }
+  const size_t released = chunks->bytes - kept.bytes;
   *chunks = std::move(kept);
-  Submit(&resolved);
+  Submit(&resolved, released);
   return OkStatus();
 }
 
@@ -180,11 +181,12 @@ bool InsertSession::JoinTarget(const std::shared_ptr<TableRunner>& runner) {
   return false;
 }
 
-void InsertSession::Submit(Resolved* resolved) {
+void InsertSession::Submit(Resolved* resolved, size_t released) {
   const bool any_refused = !resolved->refused.empty();
   {
     MutexLock lock(&mu_);
-    pending_ += resolved->num_items;
+    pending_ += resolved->num_items + static_cast<int64_t>(resolved->refused.size());
+    pending_bytes_ += static_cast<int64_t>(released);
     for (RefusedItem& item : resolved->refused) refused_.push_back(std::move(item));
   }
   const auto self = shared_from_this();
@@ -196,7 +198,6 @@ void InsertSession::Submit(Resolved* resolved) {
 
 void InsertSession::OnInserted(uint64_t cookie, Status status) {
   MutexLock lock(&mu_);
-  --pending_;
   if (status.ok()) {
     confirmed_.push_back(cookie);
   } else if (peer_ == Peer::kOwn && status.code() != StatusCode::kUnavailable) {
@@ -220,12 +221,22 @@ Result<bool> InsertSession::Take(InsertReply* reply) {
   }
   reply->confirmed.swap(confirmed_);
   reply->refused.swap(refused_);
+  const auto taken =
+      static_cast<int64_t>(reply->confirmed.size() + reply->refused.size());
+  pending_bytes_ -= pending_bytes_ / pending_ * taken;
+  pending_ -= taken;
+  if (pending_ == 0) pending_bytes_ = 0;
   return true;
 }
 
 int64_t InsertSession::pending() const {
   MutexLock lock(&mu_);
   return pending_;
+}
+
+bool InsertSession::is_full() const {
+  MutexLock lock(&mu_);
+  return pending_ > kMaxPending || pending_bytes_ > kMaxPendingBytes;
 }
 
 void InsertSession::Close() {
@@ -240,7 +251,7 @@ void InsertSession::Close() {
   }
   for (const auto& runner : joined) runner->RemoveWriter(this);
   MutexLock lock(&mu_);
-  pending_ = 0;
+  pending_ = static_cast<int64_t>(confirmed_.size() + refused_.size());
 }
 
 }  // namespace reverb_tf

@@ -23,10 +23,10 @@ namespace reverb_tf {
 class InsertSession : public InsertListener,
                       public std::enable_shared_from_this<InsertSession> {
  public:
-  // `on_ready` is called, without locks, after there is something to Take or the
-  // number of pending items has fallen; perhaps inside Handle, and on another thread
-  // perhaps while Close returns. It must not own the session. `store` outlives the
-  // session.
+  // `on_ready` is called, without locks, after there is something to Take; perhaps
+  // inside Handle, and on another thread perhaps still when Close has returned (so
+  // what it uses must be safe then, by a weak_ptr say). It must not own the session.
+  // `store` outlives the session.
   static std::shared_ptr<InsertSession> Open(Store* store, Peer peer,
                                              std::function<void()> on_ready);
   ~InsertSession() override;
@@ -43,10 +43,15 @@ class InsertSession : public InsertListener,
   // return its status instead, a stopped server UNAVAILABLE.
   Result<bool> Take(InsertReply* reply);
 
-  // Items handed in and not yet confirmed. The transport stops reading a stream
-  // while more than kMaxPending are (a blocked table's back-pressure).
+  // Items handed in whose result was not taken yet. Zero means that nothing is left
+  // to do or to Take.
   int64_t pending() const;
+  // The transport stops reading while it is true (a blocked table's back-pressure, or
+  // that of a peer that doesn't read replies): more than kMaxPending items are
+  // pending, or chunks of about kMaxPendingBytes that the stream itself has let go.
+  bool is_full() const;
   static constexpr int64_t kMaxPending = 4096;
+  static constexpr int64_t kMaxPendingBytes = int64_t{256} << 20;
 
   // What a peer can make a stream hold without items.
   static constexpr size_t kMaxKeptChunks = 1'000'000;
@@ -84,7 +89,8 @@ class InsertSession : public InsertListener,
   Result<Target*> FindTarget(const std::string& table);
   // False if the stream was closed meanwhile.
   bool JoinTarget(const std::shared_ptr<TableRunner>& runner);
-  void Submit(Resolved* resolved);
+  // `released`: bytes of chunks that the request lets go.
+  void Submit(Resolved* resolved, size_t released);
 
   Store* const store_;
   const Peer peer_;
@@ -100,6 +106,8 @@ class InsertSession : public InsertListener,
   KeptChunks chunks_ GUARDED_BY(mu_);  // empty while Handle works on them
   std::vector<std::shared_ptr<TableRunner>> joined_ GUARDED_BY(mu_);
   int64_t pending_ GUARDED_BY(mu_) = 0;
+  // Of chunks let go for the pending items, each of which takes its share with it.
+  int64_t pending_bytes_ GUARDED_BY(mu_) = 0;
   std::vector<uint64_t> confirmed_ GUARDED_BY(mu_);
   std::vector<RefusedItem> refused_ GUARDED_BY(mu_);
   Status error_ GUARDED_BY(mu_);  // ends the stream once the rest was taken

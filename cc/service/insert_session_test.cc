@@ -196,6 +196,46 @@ TEST_F(InsertSessionTest, ForeignPeersCountNoSequence) {
   EXPECT_EQ(Size("t"), 2);
 }
 
+TEST_F(InsertSessionTest, ItemsArePendingUntilTheirResultIsTaken) {
+  EXPECT_EQ(Handle(RequestOf({1}, {ItemOf(10, 1), ItemOf(11, 1, "nowhere")})),
+            StatusCode::kOk);
+  EXPECT_EQ(session_->pending(), 2);
+  InsertReply reply;
+  ASSERT_TRUE(*session_->Take(&reply));
+  EXPECT_EQ(session_->pending(), 0);
+}
+
+TEST_F(InsertSessionTest, IsFullWhileTooManyItemsWait) {
+  std::vector<InsertItem> items;
+  for (int64_t i = 0; i <= InsertSession::kMaxPending + 2; ++i) {
+    items.push_back(ItemOf(static_cast<uint64_t>(i), 1, "q"));
+  }
+  EXPECT_EQ(Handle(RequestOf({1}, std::move(items))), StatusCode::kOk);
+  EXPECT_TRUE(session_->is_full());
+  EXPECT_THAT(Confirmed(), SizeIs(2));
+  EXPECT_TRUE(session_->is_full());
+  Drain("q", 1);
+  Confirmed();
+  EXPECT_FALSE(session_->is_full());
+}
+
+TEST_F(InsertSessionTest, IsFullWhileLargeChunksWait) {
+  constexpr int32_t kRows = 4 << 20;  // of 4 bytes
+  int64_t bytes = 0;
+  for (uint64_t key = 1; bytes <= InsertSession::kMaxPendingBytes; ++key) {
+    EXPECT_FALSE(session_->is_full());
+    InsertRequest request = RequestOf({}, {ItemOf(key, key, "q")});
+    request.chunks.push_back(TestChunk(key, kRows));
+    EXPECT_EQ(Handle(std::move(request)), StatusCode::kOk);
+    bytes += int64_t{kRows} * 4;
+  }
+  EXPECT_TRUE(session_->is_full());
+  Confirmed();
+  Drain("q", 2);
+  Confirmed();
+  EXPECT_FALSE(session_->is_full());
+}
+
 TEST_F(InsertSessionTest, AKnownKeyIsAnUpdate) {
   EXPECT_EQ(Handle(RequestOf({1}, {ItemOf(10, 1), ItemOf(10, 1)})), StatusCode::kOk);
   EXPECT_THAT(Confirmed(), ElementsAre(10, 10));

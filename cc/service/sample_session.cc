@@ -205,20 +205,25 @@ std::optional<SampleCall> SampleSession::NextCall(Garbage* garbage) {
   const int64_t room = kMaxGranted - num_granted();
   if (room < kMaxGranted / 2) return std::nullopt;
   int64_t have = num_granted();
-  for (const Request& request : requests_) {
-    if (request.untaken <= have) {
-      have -= request.untaken;
-      continue;
+  for (Request& request : requests_) {
+    if (request.ended) request.untaken = std::min(request.untaken, have);
+    if (request.untaken > have) {
+      return CallFor(request, std::min(request.untaken - have, room));
     }
-    asking_ = true;
-    asking_id_ = request.id;
-    const TimePoint deadline =
-        request.timeout == kForever
-            ? kNever
-            : DeadlineAfter(runner_->clock()->Now(), request.timeout);
-    return SampleCall{std::min(request.untaken - have, room), deadline, random_};
+    have -= request.untaken;
   }
   return std::nullopt;
+}
+
+SampleCall SampleSession::CallFor(const Request& request, int64_t num_samples) {
+  asking_ = true;
+  asking_id_ = request.id;
+  SampleCall call{num_samples, kNever, random_};
+  if (request.timeout != kForever) {
+    call.deadline = DeadlineAfter(runner_->clock()->Now(), request.timeout);
+    if (peer_ == Peer::kForeign) call.renewal = request.timeout;
+  }
+  return call;
 }
 
 void SampleSession::DropVoid(Garbage* garbage) {

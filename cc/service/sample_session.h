@@ -18,13 +18,16 @@ namespace reverb_tf {
 
 // Takes requests of one table and hands out grants in order. Remembers which of
 // them the peer has not acknowledged and gives those back when the stream ends.
-// Call order: (Handle | Take)* Close. Thread-safe.
+// Call order: (Handle | Take)* Close.
+//
+// Handle is called by one thread at a time; everything else by any.
 class SampleSession : public SampleListener,
                       public std::enable_shared_from_this<SampleSession> {
  public:
   // `on_ready` is called, without locks, after there is something to Take; perhaps
-  // inside Handle or Take, and on another thread perhaps while Close returns. It must
-  // not own the session. `store` outlives the session.
+  // inside Handle or Take, and on another thread perhaps still when Close has returned
+  // (so what it uses must be safe then, by a weak_ptr say). It must not own the
+  // session. `store` outlives the session.
   static std::shared_ptr<SampleSession> Open(Store* store, Peer peer,
                                              std::function<void()> on_ready);
   ~SampleSession() override;
@@ -40,7 +43,8 @@ class SampleSession : public SampleListener,
   // it times out; samples that a reset makes void before they are taken are drawn
   // anew. One of at most kMaxGranted / 2 samples is drawn in one critical section as
   // far as the table allows; of a larger one the rest is asked for as samples are
-  // taken, and its timeout bounds each of these waits.
+  // taken, and its timeout bounds each of these waits. A foreign peer's timeout always
+  // bounds each wait, not the whole request's.
   Status Handle(const SampleRequest& request);
 
   // Moves up to `max_items` grants, and no more than fit `max_bytes` of stored
@@ -105,6 +109,7 @@ class SampleSession : public SampleListener,
   // Asks the table for what the requests still lack, one call at a time.
   void AskMore();
   std::optional<SampleCall> NextCall(Garbage* garbage) REQUIRES(mu_);
+  SampleCall CallFor(const Request& request, int64_t num_samples) REQUIRES(mu_);
   // Drops granted samples that a reset made void; those are asked for again.
   void DropVoid(Garbage* garbage) REQUIRES(mu_);
   bool FillReply(int64_t max_items, int64_t max_bytes, SampleReply* reply) REQUIRES(mu_);

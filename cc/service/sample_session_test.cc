@@ -206,6 +206,20 @@ TEST_F(SampleSessionTest, AForeignPeersTimeoutEndsTheStreamAfterWhatWasGranted) 
                                           "right to insert was acquired."));
 }
 
+TEST_F(SampleSessionTest, AForeignPeersTimeoutBoundsEachWaitAnOwnOnesTheWholeRequest) {
+  for (const Peer peer : {Peer::kForeign, Peer::kOwn}) {
+    Open(peer);
+    EXPECT_EQ(Handle(Ask("q", 2, kLong)), StatusCode::kOk);
+    const TimePoint asked = Clock::System()->Now();
+    while (Clock::System()->Now() == asked) continue;
+    Insert("q", {1});
+    Table("q")->ExpireWaiters(asked + kLong);
+    const SampleReply reply = Take();
+    EXPECT_THAT(reply.items, SizeIs(1));
+    EXPECT_EQ(reply.request_done.has_value(), peer == Peer::kOwn);
+  }
+}
+
 TEST_F(SampleSessionTest, AcknowledgementsAreCumulative) {
   Insert("q", {1, 2, 3, 4});
   EXPECT_EQ(Handle(Ask("q", 4)), StatusCode::kOk);
@@ -332,6 +346,24 @@ TEST_F(SampleSessionTest, AResetWithSeveralRequestsStillCompletesEach) {
   EXPECT_TRUE(Take().request_done);
   Take();
   EXPECT_FALSE(any_);
+  EXPECT_EQ(Table("q")->size(), 1);
+}
+
+TEST_F(SampleSessionTest, ATimedOutRequestLeavesItsPlaceToEarlierOnesAfterAReset) {
+  Insert("q", {1, 2});
+  EXPECT_EQ(Handle(Ask("q", 2)), StatusCode::kOk);
+  EXPECT_EQ(Handle(Ask("q", 2, kLong)), StatusCode::kOk);
+  ASSERT_TRUE(Table("q")->Reset().ok());
+  Insert("q", {3});
+  Expire("q");
+  Insert("q", {4, 5});
+  SampleReply reply = Take();
+  EXPECT_THAT(Keys(reply.items), ElementsAre(3, 4));
+  EXPECT_EQ(reply.request_done, OkStatus());
+  reply = Take();
+  EXPECT_THAT(reply.items, IsEmpty());
+  ASSERT_TRUE(reply.request_done);
+  EXPECT_EQ(reply.request_done->code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(Table("q")->size(), 1);
 }
 

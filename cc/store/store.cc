@@ -14,8 +14,6 @@ namespace {
 
 // How often the clock thread looks after idle writers and memory.
 constexpr Duration kTick = std::chrono::seconds(1);
-// What must have been freed before the heap is trimmed: a trim walks all arenas.
-constexpr int64_t kTrimBytes = 32 << 20;
 
 Status CheckTables(const TableRunners& tables) {
   if (tables.empty()) {
@@ -117,13 +115,9 @@ void Store::WatchClock() {
 void Store::TrimHeap() {
   int64_t freed = 0;
   for (const auto& table : tables_) freed += table->TakeFreedBytes();
-  freed_bytes_ += freed;
-  const bool was_busy = busy_;
-  busy_ = freed > 0;
-  if (was_busy && !busy_) ReleasePooledBuffers();
-  if (freed_bytes_ < kTrimBytes) return;
-  freed_bytes_ = 0;
-  malloc_trim(0);
+  const TrimPolicy::Decision decision = trim_policy_.Tick(freed);
+  if (decision.release_pool) ReleasePooledBuffers();
+  if (decision.trim_heap) malloc_trim(0);
 }
 
 }  // namespace reverb_tf

@@ -12,6 +12,7 @@
 #include "cc/base/mutex.h"
 #include "cc/base/status.h"
 #include "cc/store/table_runner.h"
+#include "cc/store/trim_policy.h"
 
 namespace reverb_tf {
 
@@ -55,10 +56,7 @@ class Store : public DeadlineScheduler {
   TimePoint next_ GUARDED_BY(mu_) = kNever;
   bool ending_ GUARDED_BY(mu_) = false;
 
-  // The clock thread's: bytes freed since the last trim, and whether any were in
-  // the last second.
-  int64_t freed_bytes_ = 0;
-  bool busy_ = false;
+  TrimPolicy trim_policy_;    // the clock thread's
   std::thread clock_thread_;  // runs while the tables are served
 };
 

@@ -283,6 +283,9 @@ bool TableRunner::Serve(SampleWaiter* waiter, Section* section) {
     for (SampledItem& item : items) item.rate_limited = waiter->waited;
     waiter->sampler->listener->OnGranted(std::move(items));
     section->Touch(waiter->sampler);
+    if (call.renewal > Duration(0)) {
+      call.deadline = DeadlineAfter(section->now(), call.renewal);
+    }
   }
   if (call.num_samples > 0) return false;
   Finish(waiter->sampler, OkStatus(), section);

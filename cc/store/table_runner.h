@@ -59,6 +59,9 @@ struct SampleCall {
   int64_t num_samples = 0;
   TimePoint deadline = kNever;  // of the whole request's waiting
   SeededRandom random;          // null: the table's generator
+  // If positive, each grant moves the deadline to so long after it: then it bounds
+  // each wait and not the whole request's.
+  Duration renewal{0};
 };
 
 // Wakes a runner when a deadline of its waiters passes; implemented by Store.

@@ -171,6 +171,20 @@ TEST_F(TableRunnerTest, DeadlineEndsAWaitWithTheExplanation) {
   runner_->StopServing(UnavailableError("end"));
 }
 
+TEST_F(TableRunnerTest, ARenewedDeadlineBoundsEachWait) {
+  Make(QueueConfig(10));
+  runner_->Sample(sampler_, {3, In(seconds(2)), nullptr, seconds(2)});
+  clock_.Advance(seconds(1));
+  Insert({1});
+  clock_.Advance(seconds(1));
+  EXPECT_EQ(runner_->ExpireWaiters(clock_.Now()), In(seconds(1)));
+  EXPECT_THAT(sampler_->done(), IsEmpty());
+  clock_.Advance(seconds(1));
+  EXPECT_EQ(runner_->ExpireWaiters(clock_.Now()), kNever);
+  ASSERT_THAT(sampler_->done(), SizeIs(1));
+  EXPECT_EQ(sampler_->done()[0].code(), StatusCode::kDeadlineExceeded);
+}
+
 TEST_F(TableRunnerTest, ARequestBehindAnotherExpiresOnItsOwn) {
   Make(QueueConfig(10));
   Sample(1, In(seconds(9)));

@@ -29,6 +29,10 @@ struct NestNode {
 // Grows by what it is shown. Not thread-safe (the GIL or a lock guards it).
 class Nest {
  public:
+  Nest() = default;
+  Nest(const Nest&) = delete;
+  Nest& operator=(const Nest&) = delete;
+
   // Calls `on_leaf` for each leaf of `value` that isn't None. A structure that
   // contradicts what was seen raises ValueError with the path. `is_leaf` tells leaves
   // that would pass for containers; may be empty.

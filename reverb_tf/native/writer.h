@@ -72,6 +72,8 @@ nb::object IndexList(nb::object index, const std::string& path);
 class NativeWriter {
  public:
   explicit NativeWriter(std::shared_ptr<WriterState> state) : state_(std::move(state)) {}
+  NativeWriter(const NativeWriter&) = delete;
+  NativeWriter& operator=(const NativeWriter&) = delete;
 
   void Append(nb::object data, bool partial_step);
   void AppendBatch(nb::object data);

@@ -1,0 +1,1 @@
+"""TensorFlow ops of the package; `load.ops()` is the module of their generated wrappers."""
