@@ -37,6 +37,10 @@ def _check_int(value, name, low):
     return int(value)
 
 
+def _is_empty(signature):
+    return signature is None or (isinstance(signature, (dict, list, tuple)) and not signature)
+
+
 class Table:
     """Items, the selectors that order them and the limiter that paces them.
 
@@ -96,7 +100,7 @@ class Table:
                 )
             if hasattr(extension, 'build_internal_extensions'):
                 raise NotImplementedError('extensions with an effect are not supported')
-        self._signature = signature if signature not in (None, (), [], {}) else None
+        self._signature = None if _is_empty(signature) else signature
         self._max_bytes = 0 if max_bytes is None else _check_int(max_bytes, 'max_bytes', 0)
         if signature_scope not in reverb_types.SCOPES:
             raise ValueError(
@@ -212,7 +216,7 @@ class Table:
             return old if new is None else new
 
         signature = pick(signature, self._signature)
-        empty = signature in (None, (), [], {})
+        empty = _is_empty(signature)
         return Table(
             pick(name, self._name),
             pick(sampler, self._sampler),

@@ -129,11 +129,7 @@ class TrajectoryDataset(tf.data.Dataset):
         )
         logs.start()
         load.watch_interrupts()
-        # Every worker of a tf.distribute strategy samples for itself.
-        options = tf.data.Options()
-        options.experimental_distribute.auto_shard_policy = (
-            tf.data.experimental.AutoShardPolicy.OFF
-        )
+        options = _options()
         super().__init__(_with_options(variant, options, self._element_spec))
         self._options_attr = options
 
@@ -221,6 +217,15 @@ def table_specs(server_address, table, timeout):
         return tf.TensorSpec(tf.TensorShape(leading).concatenate(leaf.shape), leaf.dtype)
 
     return signatures.map_structure(spec, info.signature)
+
+
+def _options():
+    options = tf.data.Options()
+    # Every worker of a tf.distribute strategy samples for itself.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    # TensorFlow would append a prefetch that takes items which nobody asked for.
+    options.experimental_optimization.inject_prefetch = False
+    return options
 
 
 def _with_options(variant, options, element_spec):

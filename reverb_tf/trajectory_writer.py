@@ -56,7 +56,7 @@ def _caster(spec):
     target = dtypes.to_numpy(number)
 
     def cast(value, path):
-        if target == object:
+        if number == dtypes.STRING:
             return value
         got = leaves.to_bytes(value, path)
         array = np.frombuffer(bytes(got[2]), dtypes.to_numpy(got[0])).reshape(got[1])

@@ -18,8 +18,8 @@ namespace {
 
 class TableImpl : public ReverbTable {
  public:
-  explicit TableImpl(const TableConfig& config)
-      : runner_(std::make_shared<TableRunner>(config)) {}
+  explicit TableImpl(TableConfig config)
+      : runner_(std::make_shared<TableRunner>(std::move(config))) {}
 
   TableInfo info() const override { return runner_->Info(); }
   bool CanInsert(int64_t n) const override { return runner_->CanInsert(n); }
@@ -82,7 +82,11 @@ class Api : public ReverbApi {
  public:
   int version() const override { return kReverbApiVersion; }
 
-  Result<std::shared_ptr<ReverbTable>> MakeTable(const TableConfig& config) const override {
+  Result<std::shared_ptr<ReverbTable>> MakeTable(TableConfig config) const override {
+    if (config.signature && config.signature->leaves.empty()) {
+      RTF_ASSIGN_OR_RETURN(config.signature,
+                           Signature::Parse(std::move(config.signature->structured_value)));
+    }
     RTF_RETURN_IF_ERROR(config.Validate());
     return std::shared_ptr<ReverbTable>(std::make_shared<TableImpl>(config));
   }

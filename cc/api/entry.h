@@ -19,8 +19,9 @@ class ReverbApi {
  public:
   virtual ~ReverbApi() = default;
   virtual int version() const = 0;
-  // INVALID_ARGUMENT as TableConfig::Validate().
-  virtual Result<std::shared_ptr<ReverbTable>> MakeTable(const TableConfig& config) const = 0;
+  // Reads the signature's leaves from its structured_value. INVALID_ARGUMENT as
+  // Signature::Parse and TableConfig::Validate().
+  virtual Result<std::shared_ptr<ReverbTable>> MakeTable(TableConfig config) const = 0;
   // INVALID_ARGUMENT, FAILED_PRECONDITION (a table is served elsewhere),
   // ALREADY_EXISTS (the address is in use). On an error nothing stays bound.
   virtual Result<std::unique_ptr<ReverbServer>> MakeServer(

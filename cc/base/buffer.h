@@ -26,9 +26,7 @@ class Buffer : public RefCounted<Buffer> {
   uint8_t* mutable_data() { return data_; }
   const uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
-  std::string_view view() const {
-    return {reinterpret_cast<const char*>(data_), size_};
-  }
+  std::string_view view() const { return {reinterpret_cast<const char*>(data_), size_}; }
 
   static void Destroy(const Buffer* b) { delete b; }
 

@@ -51,8 +51,8 @@ std::ostream& operator<<(std::ostream& os, const Status& status) {
   return os << status.ToString();
 }
 
-#define RTF_DEFINE_ERROR(name)                           \
-  Status name##Error(std::string message) {              \
+#define RTF_DEFINE_ERROR(name)                              \
+  Status name##Error(std::string message) {                 \
     return Status(StatusCode::k##name, std::move(message)); \
   }
 RTF_DEFINE_ERROR(Cancelled)

@@ -80,7 +80,7 @@ Status DataLossError(std::string message);
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}        // NOLINT: implicit
+  Result(T value) : value_(std::move(value)) {}         // NOLINT: implicit
   Result(Status status) : status_(std::move(status)) {  // NOLINT: implicit
     RTF_CHECK(!status_.ok()) << "a Result without value needs an error";
   }
@@ -110,10 +110,10 @@ class [[nodiscard]] Result {
 
 }  // namespace reverb_tf
 
-#define RTF_RETURN_IF_ERROR(expression)                \
-  do {                                                 \
-    ::reverb_tf::Status rtf_status = (expression);     \
-    if (!rtf_status.ok()) return rtf_status;           \
+#define RTF_RETURN_IF_ERROR(expression)            \
+  do {                                             \
+    ::reverb_tf::Status rtf_status = (expression); \
+    if (!rtf_status.ok()) return rtf_status;       \
   } while (false)
 
 #define RTF_STATUS_CONCAT_(a, b) a##b

@@ -52,8 +52,8 @@ Status Waiter::Until(Mutex* mu, CondVar* cv, const std::function<bool()>& ready)
       if (!status.ok()) return status;
       if (ready()) break;
       if (expired) {
-        return DeadlineExceededError("timed out after " + Seconds(options_.timeout) +
-                                     ": " + description);
+        return DeadlineExceededError("timed out after " + Seconds(options_.timeout) + ": " +
+                                     description);
       }
     }
     TimePoint wake = std::min(deadline_, next_log_);

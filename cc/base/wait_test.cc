@@ -139,8 +139,7 @@ TEST(WaiterTest, LogsAfter3Then30SecondsThenEvery5Minutes) {
   CondVar cv;
   {
     MutexLock lock(&mu);
-    EXPECT_EQ(waiter.Until(&mu, &cv, [] { return false; }).code(),
-              StatusCode::kCancelled);
+    EXPECT_EQ(waiter.Until(&mu, &cv, [] { return false; }).code(), StatusCode::kCancelled);
   }
   SetLogSink([](LogLevel, const std::string&) {});
   EXPECT_EQ(lines, (std::vector<std::string>{

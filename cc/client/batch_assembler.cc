@@ -45,8 +45,9 @@ class StringGatherer {
     const int64_t cell = NumElements(column.cell().shape);
     for (const ChunkSlice& slice : column) {
       RTF_ASSIGN_OR_RETURN(BufferPtr plain, slice.chunk->Decode());
-      RTF_ASSIGN_OR_RETURN(const StringContent content,
-                           ParseStringContent(plain->view(), cell * slice.chunk->num_rows()));
+      RTF_ASSIGN_OR_RETURN(
+          const StringContent content,
+          ParseStringContent(plain->view(), cell * slice.chunk->num_rows()));
       size_t at = 0;
       const auto begin = static_cast<size_t>(cell * slice.offset);
       const auto end = begin + static_cast<size_t>(cell * slice.length);
@@ -83,7 +84,8 @@ BufferPtr WholeChunk(const ColumnView& column) {
 }  // namespace
 
 int BatchAssembler::NumColumns(const Item& item) const {
-  return layout_.order.empty() ? item.num_columns() : static_cast<int>(layout_.order.size());
+  return layout_.order.empty() ? item.num_columns()
+                               : static_cast<int>(layout_.order.size());
 }
 
 BatchAssembler::View BatchAssembler::ColumnOf(const Item& item, int i) const {
@@ -115,14 +117,15 @@ Status BatchAssembler::CheckSteps(const SampledItem& sample) const {
     const ColumnView column = item.column(i);
     ok &= column.squeeze == item.column(0).squeeze &&
           column.length() == item.column(0).length();
-    columns += (i ? ", " : "") + PathOf(i) + " has " +
-               (column.squeeze ? "no time dimension"
-                               : std::to_string(column.length()) + " steps");
+    columns +=
+        (i ? ", " : "") + PathOf(i) + " has " +
+        (column.squeeze ? "no time dimension" : std::to_string(column.length()) + " steps");
   }
   if (ok) return OkStatus();
-  return InvalidArgumentError("item " + std::to_string(item.key()) +
-                              " can't be split into steps, it is a non timestep trajectory: " +
-                              columns + "; use emit_timesteps=False to get columns whole");
+  return InvalidArgumentError(
+      "item " + std::to_string(item.key()) +
+      " can't be split into steps, it is a non timestep trajectory: " + columns +
+      "; use emit_timesteps=False to get columns whole");
 }
 
 Status BatchAssembler::Check(const SampledItem& sample) const {
@@ -130,15 +133,17 @@ Status BatchAssembler::Check(const SampledItem& sample) const {
   const auto key = std::to_string(item.key());
   for (int column : layout_.order) {
     if (column < item.num_columns()) continue;
-    return InvalidArgumentError("item " + key + " has " + std::to_string(item.num_columns()) +
-                                " columns, expected " + std::to_string(layout_.order.size()));
+    return InvalidArgumentError("item " + key + " has " +
+                                std::to_string(item.num_columns()) + " columns, expected " +
+                                std::to_string(layout_.order.size()));
   }
   if (layout_.require_steps) RTF_RETURN_IF_ERROR(CheckSteps(sample));
   if (!layout_.check_specs) return OkStatus();
   if (item.num_columns() != static_cast<int>(layout_.specs.size())) {
-    return InvalidArgumentError(
-        "item " + key + " has " + std::to_string(item.num_columns()) + " columns, expected " +
-        std::to_string(layout_.specs.size()) + " (dtypes and shapes of the dataset)");
+    return InvalidArgumentError("item " + key + " has " +
+                                std::to_string(item.num_columns()) + " columns, expected " +
+                                std::to_string(layout_.specs.size()) +
+                                " (dtypes and shapes of the dataset)");
   }
   for (int i = 0; i < item.num_columns(); ++i) {
     const View view = ColumnOf(item, i);

@@ -52,8 +52,8 @@ bool ChunkEncoder::Compress(const ChunkOptions& options, std::string_view payloa
   }
   const TensorSpec& cell = *options.cell;
   // Scalars are left as they are: the protocol delta-codes tensors of rank 2 and up.
-  *delta_encoded = delta_encode_ && options.num_rows > 1 && IsInteger(cell.dtype) &&
-                   !cell.shape.empty();
+  *delta_encoded =
+      delta_encode_ && options.num_rows > 1 && IsInteger(cell.dtype) && !cell.shape.empty();
   if (*delta_encoded) {
     std::string rows(payload);
     DeltaEncodeRows(ElementSize(cell.dtype),

@@ -33,8 +33,8 @@ class ChunkEncoder {
 
  private:
   // Codes `payload` into `packed`; false when it should stay plain.
-  bool Compress(const ChunkOptions& options, std::string_view payload,
-                std::string* packed, bool* delta_encoded);
+  bool Compress(const ChunkOptions& options, std::string_view payload, std::string* packed,
+                bool* delta_encoded);
 
   Codec codec_ = Codec::kAuto;
   bool delta_encode_ = false;

@@ -104,8 +104,8 @@ TEST(ChunkEncoderTest, OnlyIntegersOfRankOneAndUpAreDeltaCoded) {
   encoder.set_codec(Codec::kSnappy);
   encoder.set_delta_encode(true);
   const std::string bytes(64, 1);
-  for (const auto& options :
-       {Rows(DType::kFloat32, {2}, 8), Rows(DType::kInt32, {}, 16), Rows(DType::kInt32, {16}, 1)}) {
+  for (const auto& options : {Rows(DType::kFloat32, {2}, 8), Rows(DType::kInt32, {}, 16),
+                              Rows(DType::kInt32, {16}, 1)}) {
     EXPECT_FALSE(encoder.Encode(options, bytes, nullptr).value()->options().delta_encoded);
   }
 }

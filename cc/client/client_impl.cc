@@ -16,15 +16,13 @@ namespace {
 constexpr size_t kMaxIdleInserters = 8;
 
 Status ClosedError(const std::string& address) {
-  return FailedPreconditionError("the client of " + address +
-                                 " is closed; make a new one");
+  return FailedPreconditionError("the client of " + address + " is closed; make a new one");
 }
 
 // A sampler that its client can end as well.
 class ClientSampler : public Sampler {
  public:
-  explicit ClientSampler(std::shared_ptr<Sampler> sampler)
-      : sampler_(std::move(sampler)) {}
+  explicit ClientSampler(std::shared_ptr<Sampler> sampler) : sampler_(std::move(sampler)) {}
   // The client may hold the other reference for a moment: give back now.
   ~ClientSampler() override { sampler_->Close(); }
 
@@ -41,8 +39,8 @@ class ClientSampler : public Sampler {
 
 template <typename T>
 void DropExpired(std::vector<std::weak_ptr<T>>* list) {
-  const auto end = std::remove_if(list->begin(), list->end(),
-                                  [](const auto& p) { return p.expired(); });
+  const auto end =
+      std::remove_if(list->begin(), list->end(), [](const auto& p) { return p.expired(); });
   list->erase(end, list->end());
 }
 
@@ -190,8 +188,8 @@ Result<std::unique_ptr<TrajectoryWriter>> ClientImpl::NewTrajectoryWriter(
     const TrajectoryWriterOptions& options, const WaitOptions& wait) {
   RTF_RETURN_IF_ERROR(CheckOpen());
   std::weak_ptr<ItemSender> sender;
-  RTF_ASSIGN_OR_RETURN(auto writer, MakeTrajectoryWriter(transport_, cache_, address_,
-                                                         options, &sender));
+  RTF_ASSIGN_OR_RETURN(
+      auto writer, MakeTrajectoryWriter(transport_, cache_, address_, options, &sender));
   if (options.validate_items) {
     RTF_RETURN_IF_ERROR(cache_->Refresh(UntilClosed(wait)).status());
   }
@@ -222,9 +220,11 @@ std::string ClientImpl::DescribeConnection() const {
     writers = Alive(writers_);
     samplers = Alive(samplers_);
   }
-  std::string text = "client of " + address_ + ": " +
-                     (*closed_ ? "closed" : transport_->is_local() ? "in process" : "remote") +
-                     ", " + std::to_string(writers.size()) + " writers, " +
+  const char* const state = *closed_                 ? "closed"
+                            : transport_->is_local() ? "in process"
+                                                     : "remote";
+  std::string text = "client of " + address_ + ": " + state + ", " +
+                     std::to_string(writers.size()) + " writers, " +
                      std::to_string(samplers.size()) + " samplers";
   for (const auto& writer : writers) text += "\n" + writer->Describe(/*ask=*/false);
   return text;

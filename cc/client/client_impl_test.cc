@@ -21,8 +21,7 @@ StepLeaf Leaf(const std::string& path, float value) {
   StepLeaf leaf;
   leaf.path = path;
   leaf.value.dtype = DType::kFloat32;
-  leaf.value.buffer =
-      Buffer::CopyOf({reinterpret_cast<const char*>(&value), sizeof value});
+  leaf.value.buffer = Buffer::CopyOf({reinterpret_cast<const char*>(&value), sizeof value});
   return leaf;
 }
 
@@ -78,10 +77,9 @@ TEST_F(ClientImplTest, InsertChecksAllTablesBeforeAnyInsert) {
 TEST_F(ClientImplTest, InsertThatTimesOutWithdrawsTheRestAndSaysWhatIsIn) {
   const std::vector<StepLeaf> step = {Leaf("a", 1)};
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(client_->Insert(step, {{"q", 1}}, Soon()).ok());
-  const Status status = client_
-                            ->Insert(step, {{"t", 1.0}, {"q", 1.0}},
-                                     Within(std::chrono::milliseconds(20)))
-                            .status();
+  const Status status =
+      client_->Insert(step, {{"t", 1.0}, {"q", 1.0}}, Within(std::chrono::milliseconds(20)))
+          .status();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(Has(status, "inserted into 't', withdrawn from 'q'") &&
               Has(status, "insert: blocked"))
@@ -109,8 +107,7 @@ TEST_F(ClientImplTest, ConcurrentInsertsAreExact) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&] {
       for (int i = 0; i < kInserts; ++i) {
-        ASSERT_TRUE(
-            client_->Insert({Leaf("a", 1)}, {{"t", 1.0}, {"u", 1.0}}, Soon()).ok());
+        ASSERT_TRUE(client_->Insert({Leaf("a", 1)}, {{"t", 1.0}, {"u", 1.0}}, Soon()).ok());
       }
     });
   }
@@ -126,8 +123,7 @@ TEST_F(ClientImplTest, MutateResetAndInfoReachTheServer) {
   EXPECT_EQ(reply.updated, 1);
   EXPECT_EQ(reply.not_found, 1);
   EXPECT_EQ(client_->GetServerInfo(Soon())->tables.size(), 3u);
-  EXPECT_EQ(client_->Mutate("nope", {}, {}, Soon()).status().code(),
-            StatusCode::kNotFound);
+  EXPECT_EQ(client_->Mutate("nope", {}, {}, Soon()).status().code(), StatusCode::kNotFound);
   ASSERT_TRUE(client_->Reset("t", Soon()).ok());
   EXPECT_EQ(Size("t"), 0);
   EXPECT_EQ(client_->Reset("nope", Soon()).code(), StatusCode::kNotFound);

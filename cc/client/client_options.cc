@@ -23,8 +23,8 @@ Status CheckPort(const std::string& address, std::string_view port) {
   int64_t number = 0;
   for (const char c : port) {
     if (c < '0' || c > '9' || port.size() > 5) {
-      return Malformed(address, "the port '" + std::string(port) +
-                                    "' is not a number of 1 ... 65535");
+      return Malformed(
+          address, "the port '" + std::string(port) + "' is not a number of 1 ... 65535");
     }
     number = number * 10 + (c - '0');
   }
@@ -86,8 +86,8 @@ Status ClientOptions::Validate() const {
     return Malformed(address, "it has white space or control characters");
   }
   if (StartsWith(a, "http://") || StartsWith(a, "https://")) {
-    return Malformed(address, "leave '" + address.substr(0, address.find("//") + 2) +
-                                  "' out");
+    return Malformed(address,
+                     "leave '" + address.substr(0, address.find("//") + 2) + "' out");
   }
   if (StartsWith(a, "unix:")) {
     return a.size() > 5 ? OkStatus() : Malformed(address, "there is no path");

@@ -21,11 +21,27 @@ TEST(ClientOptionsTest, AcceptsWhatGrpcCanReach) {
 }
 
 TEST(ClientOptionsTest, RefusesMalformedAddresses) {
-  for (const char* address :
-       {"", "localhost", "localhost:", "localhost:0", "localhost:99999", "localhost:x",
-        "localhost:-1", ":80", "http://localhost:8000", "https://h:1", "::1:80", "[::1]",
-        "[::1:80", "[]:80", "ftp://h:1", "dns:///host", "dns://host", "unix:", "a b:1",
-        "ipv4:1.2.3.4", "localhost:99999999999999999999"}) {
+  for (const char* address : {"",
+                              "localhost",
+                              "localhost:",
+                              "localhost:0",
+                              "localhost:99999",
+                              "localhost:x",
+                              "localhost:-1",
+                              ":80",
+                              "http://localhost:8000",
+                              "https://h:1",
+                              "::1:80",
+                              "[::1]",
+                              "[::1:80",
+                              "[]:80",
+                              "ftp://h:1",
+                              "dns:///host",
+                              "dns://host",
+                              "unix:",
+                              "a b:1",
+                              "ipv4:1.2.3.4",
+                              "localhost:99999999999999999999"}) {
     EXPECT_EQ(Check(address).code(), StatusCode::kInvalidArgument) << address;
     EXPECT_NE(Check(address).message().find(address), std::string::npos);
   }

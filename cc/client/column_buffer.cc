@@ -74,10 +74,9 @@ Status ColumnBuffer::Configure(const ColumnOptions& options) {
   const int64_t length =
       options.max_chunk_length.value_or(std::min(max_chunk_length_, keep));
   if (options.max_chunk_length && (length < 1 || length > keep)) {
-    return InvalidArgumentError("configure '" + path_ + "': max_chunk_length: got " +
-                                std::to_string(length) +
-                                ", expected 1 ... num_keep_alive_refs (" +
-                                std::to_string(keep) + ")");
+    return InvalidArgumentError(
+        "configure '" + path_ + "': max_chunk_length: got " + std::to_string(length) +
+        ", expected 1 ... num_keep_alive_refs (" + std::to_string(keep) + ")");
   }
   if (open_.rows > 0) {
     return FailedPreconditionError(
@@ -99,10 +98,9 @@ Status ColumnBuffer::Check(const CellView& view, bool batch) const {
   }
   const int lead = batch ? 1 : 0;
   if (view.rank < lead || view.rank > kMaxRank + lead) {
-    return InvalidArgumentError("column '" + path_ + "': got rank " +
-                                std::to_string(view.rank) + ", expected " +
-                                std::to_string(lead) + " ... " +
-                                std::to_string(kMaxRank + lead));
+    return InvalidArgumentError(
+        "column '" + path_ + "': got rank " + std::to_string(view.rank) + ", expected " +
+        std::to_string(lead) + " ... " + std::to_string(kMaxRank + lead));
   }
   const int64_t elements = Elements(view.dims, view.rank);
   if (elements < 0) {
@@ -119,10 +117,9 @@ Status ColumnBuffer::CheckSpec(DType dtype, const int64_t* dims, int rank) const
       std::equal(dims, dims + rank, spec_->shape.begin())) {
     return OkStatus();
   }
-  return InvalidArgumentError("column '" + path_ + "': got " +
-                              SpecString(dtype, dims, rank) + ", expected " +
-                              spec_->ToString() + " as in its first cell" +
-                              WidthHint(dtype, spec_->dtype));
+  return InvalidArgumentError(
+      "column '" + path_ + "': got " + SpecString(dtype, dims, rank) + ", expected " +
+      spec_->ToString() + " as in its first cell" + WidthHint(dtype, spec_->dtype));
 }
 
 Status ColumnBuffer::CheckBytes(const CellView& view, int64_t elements) const {
@@ -140,9 +137,9 @@ Status ColumnBuffer::CheckBytes(const CellView& view, int64_t elements) const {
            bytes == view.bytes;
   }
   if (fits) return OkStatus();
-  return InvalidArgumentError(
-      "column '" + path_ + "': " + std::to_string(view.bytes) + " bytes are not " +
-      SpecString(view.dtype, view.dims, view.rank));
+  return InvalidArgumentError("column '" + path_ + "': " + std::to_string(view.bytes) +
+                              " bytes are not " +
+                              SpecString(view.dtype, view.dims, view.rank));
 }
 
 void ColumnBuffer::SetSpec(const CellView& view, bool batch) {
@@ -238,8 +235,7 @@ void ColumnBuffer::BeginChunk(int64_t step, const Episode& episode) {
 }
 
 Status ColumnBuffer::NoteRows(int64_t step, int64_t rows) {
-  if (segments_.empty() ||
-      segments_.back().first_step + segments_.back().count != step) {
+  if (segments_.empty() || segments_.back().first_step + segments_.back().count != step) {
     segments_.push_back({step, end_row_, rows});
   } else {
     segments_.back().count += rows;
@@ -393,8 +389,8 @@ Status ColumnBuffer::ReadRows(int64_t row, int64_t count, uint8_t* dest) const {
       const ClosedChunk& closed = ClosedWith(row);
       const int64_t offset = row - closed.first_row;
       n = std::min(count, closed.rows - offset);
-      RTF_RETURN_IF_ERROR(closed.handle->chunk->CopyRows(
-          static_cast<int32_t>(offset), static_cast<int32_t>(n), dest));
+      RTF_RETURN_IF_ERROR(closed.handle->chunk->CopyRows(static_cast<int32_t>(offset),
+                                                         static_cast<int32_t>(n), dest));
     }
     dest += static_cast<size_t>(n) * row_bytes_;
     row += n;

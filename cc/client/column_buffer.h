@@ -40,9 +40,7 @@ class ColumnBuffer : public ChunkFiller {
 
   // Chunk keys are drawn from `keys`, which outlives this.
   ColumnBuffer(std::string path, int64_t num_keep_alive_refs, Random* keys)
-      : path_(std::move(path)),
-        keys_(keys),
-        num_keep_alive_refs_(num_keep_alive_refs) {}
+      : path_(std::move(path)), keys_(keys), num_keep_alive_refs_(num_keep_alive_refs) {}
 
   // INVALID_ARGUMENT for bounds, FAILED_PRECONDITION while rows are in the open chunk.
   Status Configure(const ColumnOptions& options);
@@ -69,8 +67,7 @@ class ColumnBuffer : public ChunkFiller {
   // Copies rows, which must be findable. Not for strings.
   Status ReadRows(int64_t row, int64_t count, uint8_t* dest) const;
   // Appends the lengths and bytes of the strings of one row.
-  Status ReadStrings(int64_t row, std::vector<uint64_t>* lengths,
-                     std::string* bytes) const;
+  Status ReadStrings(int64_t row, std::vector<uint64_t>* lengths, std::string* bytes) const;
 
   const std::string& path() const { return path_; }
   // Dtype and shape of a cell; null before the first.
@@ -106,7 +103,7 @@ class ColumnBuffer : public ChunkFiller {
     BufferPtr data;  // recycled from chunk to chunk; strings: the bytes
     size_t used = 0;
     size_t first_size = 0;  // of a new buffer: what the last chunk used
-    std::string lengths;  // strings: the varints
+    std::string lengths;    // strings: the varints
     std::vector<StringRow> string_rows;
     Episode episode;
     int64_t first_step = 0;

@@ -39,8 +39,7 @@ ItemSender::~ItemSender() { Abandon(); }
 uint64_t ItemSender::Push(const std::string& table, NewItem item) {
   TableQueue* const queue = QueueOf(table);
   CountSlices(item);
-  queue->items.push_back(
-      {++last_sequence_, std::move(item), Clock::System()->Now()});
+  queue->items.push_back({++last_sequence_, std::move(item), Clock::System()->Now()});
   ++queue->pending;
   ++pending_items_;
   return key_base_ + last_sequence_;
@@ -80,9 +79,9 @@ ItemSender::PendingItem* ItemSender::FindSent(uint64_t key, TableQueue** queue) 
     const auto end = q->items.begin() + static_cast<std::ptrdiff_t>(q->sent);
     auto it = q->items.begin();
     if (it->sequence != sequence) {
-      it = std::lower_bound(
-          it, end, sequence,
-          [](const PendingItem& item, uint64_t s) { return item.sequence < s; });
+      it = std::lower_bound(it, end, sequence, [](const PendingItem& item, uint64_t s) {
+        return item.sequence < s;
+      });
     }
     if (it == end || it->sequence != sequence || it->done) continue;
     *queue = q.get();
@@ -143,8 +142,8 @@ Status ItemSender::TakeError() {
 
 Status ItemSender::Wait(const WaitOptions& wait, int64_t max_items, int64_t max_bytes) {
   const auto ready = [&]() REQUIRES(mu_) {
-    return (pending_items_ <= max_items && pending_bytes_ <= max_bytes) ||
-           !refused_.ok() || !sticky_.ok() || abandoned_;
+    return (pending_items_ <= max_items && pending_bytes_ <= max_bytes) || !refused_.ok() ||
+           !sticky_.ok() || abandoned_;
   };
   if (ready()) return OkStatus();
   Waiter waiter(wait, [this] { return Describe(/*ask=*/true); });
@@ -157,8 +156,7 @@ Status ItemSender::Wait(const WaitOptions& wait, int64_t max_items, int64_t max_
 Status ItemSender::WaitForAll(const WaitOptions& wait, int max_failures, bool ask) {
   const int64_t last_failure = failures_ + max_failures;
   const auto ready = [&]() REQUIRES(mu_) {
-    return pending_items_ == 0 || !sticky_.ok() || failures_ >= last_failure ||
-           abandoned_;
+    return pending_items_ == 0 || !sticky_.ok() || failures_ >= last_failure || abandoned_;
   };
   if (ready()) return OkStatus();
   Waiter waiter(wait, [this, ask] { return Describe(ask); });
@@ -373,8 +371,7 @@ bool ItemSender::PumpOnce() {
 void ItemSender::OpenStream() {
   mu_.Unlock();
   const bool local = transport_->is_local();  // once true it stays true
-  std::unique_ptr<InsertStream> stream =
-      transport_->OpenInsert([this] { OnReady(); });
+  std::unique_ptr<InsertStream> stream = transport_->OpenInsert([this] { OnReady(); });
   const bool can_send = stream->can_send();
   mu_.Lock();
   stream_ = std::move(stream);
@@ -393,8 +390,7 @@ void ItemSender::Apply(const InsertReply& reply) {
     if (item == nullptr) continue;
     ++rejected_items_;
     if (refused_.ok()) {
-      refused_ = Status(refused.status.ok() ? StatusCode::kInternal
-                                            : refused.status.code(),
+      refused_ = Status(refused.status.ok() ? StatusCode::kInternal : refused.status.code(),
                         "item " + std::to_string(refused.key) + " for table '" +
                             queue->name + "' was refused: " + refused.status.message());
     } else {
@@ -451,8 +447,8 @@ void ItemSender::WakeThread() {
   try {
     thread_ = std::thread([this] { RunThread(); });
   } catch (const std::system_error& error) {
-    Fail(ResourceExhaustedError(std::string("no thread could be started: ") +
-                                error.what()));
+    Fail(
+        ResourceExhaustedError(std::string("no thread could be started: ") + error.what()));
   }
 }
 

@@ -73,8 +73,7 @@ class ItemSender {
   Status TakeError() REQUIRES(mu_);
   // Waits until at most `max_items` are unconfirmed (`max_bytes` likewise), or there
   // is an error to take. DEADLINE_EXCEEDED with Describe(), or the interruption.
-  Status Wait(const WaitOptions& wait, int64_t max_items, int64_t max_bytes)
-      REQUIRES(mu_);
+  Status Wait(const WaitOptions& wait, int64_t max_items, int64_t max_bytes) REQUIRES(mu_);
   // The same until nothing is pending, the sender failed, or the server can't be
   // reached for the `max_failures`-th time from now. `ask` as in Describe.
   Status WaitForAll(const WaitOptions& wait, int max_failures, bool ask) REQUIRES(mu_);

@@ -45,7 +45,9 @@ class ItemSenderTest : public ::testing::Test {
     sender_->Kick();
     return key;
   }
-  uint64_t Push(const std::string& table) { return Push(table, ClosedChunk(next_chunk_++)); }
+  uint64_t Push(const std::string& table) {
+    return Push(table, ClosedChunk(next_chunk_++));
+  }
 
   Status Wait(int64_t items, const WaitOptions& wait) {
     MutexLock lock(sender_->mu());
@@ -239,8 +241,9 @@ TEST_F(ItemSenderTest, AWaitThatTimesOutSaysWhatIsUnconfirmedAndWhy) {
   Push("u");
   const Status status = Wait(0, Within(std::chrono::milliseconds(30)));
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
-  EXPECT_NE(status.message().find("writer to localhost:7: 3 items unconfirmed (table 't': 2, "
-                                  "'u': 1); table 't': insert: blocked by rate limiter"),
+  EXPECT_NE(status.message().find("writer to localhost:7: 3 items unconfirmed "
+                                  "(table 't': 2, 'u': 1); "
+                                  "table 't': insert: blocked by rate limiter"),
             std::string::npos)
       << status;
 }

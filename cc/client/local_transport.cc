@@ -145,9 +145,9 @@ class LocalInsertStream : public InsertStream {
 
   // Before the session's own lock.
   mutable Mutex mu_;
-  bool handling_ GUARDED_BY(mu_) = false;  // some thread is in session_->Handle
+  bool handling_ GUARDED_BY(mu_) = false;             // some thread is in session_->Handle
   std::deque<InsertRequest> queued_ GUARDED_BY(mu_);  // sent meanwhile
-  mutable bool missed_ GUARDED_BY(mu_) = false;  // can_send() was asked meanwhile
+  mutable bool missed_ GUARDED_BY(mu_) = false;       // can_send() was asked meanwhile
   bool half_closed_ GUARDED_BY(mu_) = false;
   Status error_ GUARDED_BY(mu_);
   mutable std::optional<InsertReply> fetched_ GUARDED_BY(mu_);
@@ -367,8 +367,7 @@ class RoutingTransport : public Transport {
       const LocalServer server = FindLocalServer(address_);
       if (server.service) return MakeLocalTransport(server.service);
       if (server.ended) {
-        return UnavailableError("server at " + address_ +
-                                " of this process was stopped");
+        return UnavailableError("server at " + address_ + " of this process was stopped");
       }
     }
     std::call_once(remote_made_, [this] {

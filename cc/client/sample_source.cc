@@ -110,7 +110,8 @@ void SampleSource::Done(const StreamSample& sample, bool returned) {
 }
 
 void SampleSource::Acknowledge() {
-  if (!stream_ || !acks_pending_ || !transport_->is_own_peer() || !stream_->can_send()) return;
+  if (!stream_ || !acks_pending_ || !transport_->is_own_peer() || !stream_->can_send())
+    return;
   stream_->Send(MakeRequest(0, kForever));
 }
 

@@ -77,10 +77,10 @@ class SampleSource {
   mutable Mutex mu_;  // guards the pointer for generation()
   std::shared_ptr<SampleStream> stream_;
   int64_t epoch_ = 0;
-  int64_t requested_ = 0;   // in this stream
+  int64_t requested_ = 0;  // in this stream
   int64_t outstanding_ = 0;
-  int64_t received_ = 0;    // positions given out in this stream
-  int64_t delivered_ = 0;   // all below were delivered, but for returned
+  int64_t received_ = 0;   // positions given out in this stream
+  int64_t delivered_ = 0;  // all below were delivered, but for returned
   std::vector<int64_t> returned_;
   bool acks_pending_ = false;
   std::optional<Status> timeout_;

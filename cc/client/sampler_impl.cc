@@ -72,8 +72,9 @@ bool Compatible(const TensorSpec& a, const TensorSpec& b) {
 }
 
 // Empty if `declared` (in its order) fits the signature's leaves seen as `scope`.
-std::string SpecDifferences(const std::vector<TensorSpec>& declared, const Signature& signature,
-                            const std::vector<int>& leaf_of, SignatureScope scope) {
+std::string SpecDifferences(const std::vector<TensorSpec>& declared,
+                            const Signature& signature, const std::vector<int>& leaf_of,
+                            SignatureScope scope) {
   std::string out;
   for (size_t i = 0; i < declared.size(); ++i) {
     TensorSpec leaf = signature.leaves[static_cast<size_t>(leaf_of[i])];
@@ -98,8 +99,9 @@ Status PlanSpecs(const SamplerOptions& options, const TableInfo& table, Plan* pl
     plan->layout.check_specs = true;
     return OkStatus();
   }
-  const std::string where = "dtypes and shapes of the reader don't fit the signature of table '" +
-                            options.table + "'; ";
+  const std::string where =
+      "dtypes and shapes of the reader don't fit the signature of table '" + options.table +
+      "'; ";
   std::vector<std::string> columns;
   for (const TensorSpec& leaf : signature->leaves) columns.push_back(leaf.path);
   Result<std::vector<int>> match = MatchPaths(*options.specs, columns);
@@ -116,8 +118,7 @@ Status PlanSpecs(const SamplerOptions& options, const TableInfo& table, Plan* pl
         where + (scope == SignatureScope::kStep ? as_steps : as_trajectory));
   }
   if (fits_trajectory != fits_steps && scope == SignatureScope::kUndecided) {
-    plan->source.scope =
-        fits_steps ? SignatureScope::kStep : SignatureScope::kTrajectory;
+    plan->source.scope = fits_steps ? SignatureScope::kStep : SignatureScope::kTrajectory;
   }
   return OkStatus();
 }
@@ -146,11 +147,11 @@ class SamplerImpl;
 // All fields are guarded by the sampler's mutex but for the source, which is the thread's.
 struct Worker {
   std::unique_ptr<SampleSource> source;
-  std::deque<StreamSample> buffer;       // the thread's
-  std::vector<StreamSample> to_report;   // handed over (or given back) by callers
+  std::deque<StreamSample> buffer;      // the thread's
+  std::vector<StreamSample> to_report;  // handed over (or given back) by callers
   std::vector<bool> report_returned;
-  int64_t ready_samples = 0;             // of this worker in the ready queue
-  bool drained = false;                  // it has pushed its last, short batch
+  int64_t ready_samples = 0;  // of this worker in the ready queue
+  bool drained = false;       // it has pushed its last, short batch
   std::thread thread;
 };
 
@@ -251,8 +252,8 @@ void SamplerImpl::OnReady() {
 std::unique_ptr<SampleSource> SamplerImpl::MakeSource(int worker) {
   SourceOptions options = plan_.source;
   if (options_.seed) {
-    options.seed = SampleSeed{
-        *options_.seed, options_.seed_iterator << 16 | static_cast<uint64_t>(worker)};
+    options.seed = SampleSeed{*options_.seed,
+                              options_.seed_iterator << 16 | static_cast<uint64_t>(worker)};
   }
   return std::make_unique<SampleSource>(transport_, std::move(options),
                                         [this] { OnReady(); });
@@ -449,13 +450,14 @@ Status SamplerImpl::NextOnDemand(const WaitOptions& wait, SampleBatch* out) {
       seen = pokes_;
       if (closed_) return CancelledError("the sampler was closed");
     }
-    const Duration left = limiter_deadline == kNever
-                              ? kForever
-                              : std::max(limiter_deadline - Clock::System()->Now(),
-                                         Duration::zero());
+    const Duration left =
+        limiter_deadline == kNever
+            ? kForever
+            : std::max(limiter_deadline - Clock::System()->Now(), Duration::zero());
     const int64_t outstanding = source_->outstanding();
     const Status pumped = PumpOnDemand(left);
-    while (!gathered_.empty() && source_->generation() > gathered_.front().sample.generation &&
+    while (!gathered_.empty() &&
+           source_->generation() > gathered_.front().sample.generation &&
            gathered_.front().sample.generation != 0) {
       gathered_.pop_front();  // granted before a reset
       MutexLock lock(&mu_);
@@ -500,9 +502,9 @@ Status SamplerImpl::NextOnDemand(const WaitOptions& wait, SampleBatch* out) {
         last_error_ = pumped.message();
       }
       gathered_.clear();  // of a stream that is gone: they went back to the table
-      const bool retry =
-          pumped.code() == StatusCode::kUnavailable && !transport_->is_local() &&
-          Clock::System()->Now() - start < options_.reconnect_timeout;
+      const bool retry = pumped.code() == StatusCode::kUnavailable &&
+                         !transport_->is_local() &&
+                         Clock::System()->Now() - start < options_.reconnect_timeout;
       if (!retry) return pumped;
     }
     MutexLock lock(&mu_);
@@ -553,7 +555,8 @@ void SamplerImpl::RequestMore(Worker* worker) {
     const int64_t undelivered = worker->ready_samples +
                                 static_cast<int64_t>(worker->buffer.size()) +
                                 worker->source->outstanding();
-    if (ending_ || closed_ || undelivered > round / 2 || !worker->source->can_request()) return;
+    if (ending_ || closed_ || undelivered > round / 2 || !worker->source->can_request())
+      return;
     n = Claim(round);
   }
   if (n > 0) worker->source->Request(n, kForever);
@@ -640,8 +643,7 @@ bool SamplerImpl::Turn(Worker* worker, Duration* backoff, TimePoint* lost_since)
     }
     if (!worker->buffer.empty()) last_error_.clear();
     acks = worker->source->has_unsent_acks() || !worker->to_report.empty();
-    const TimePoint wake =
-        acks ? DeadlineAfter(Clock::System()->Now(), kAckDelay) : kNever;
+    const TimePoint wake = acks ? DeadlineAfter(Clock::System()->Now(), kAckDelay) : kNever;
     while (!closed_ && pokes_ == seen && ending_ == ending) {
       if (!acks && !worker->to_report.empty()) break;
       if (!cv_.WaitUntil(&mu_, wake)) break;
@@ -681,10 +683,11 @@ Status SamplerImpl::NextPrefetched(const WaitOptions& wait, SampleBatch* out) {
         return ready_.empty() && drained() &&
                (ending_ || (options_.max_samples && options_.drop_remainder));
       };
-      const Status waited = waiter.Until(
-          &mu_, &cv_, [&] { return !ready_.empty() || closed_ || at_end(); });
+      const Status waited =
+          waiter.Until(&mu_, &cv_, [&] { return !ready_.empty() || closed_ || at_end(); });
       if (!waited.ok()) {
-        if (waited.code() != StatusCode::kDeadlineExceeded || wait.timeout <= bounded.timeout) {
+        if (waited.code() != StatusCode::kDeadlineExceeded ||
+            wait.timeout <= bounded.timeout) {
           if (options_.rate_limiter_timeout > wait.timeout ||
               waited.code() != StatusCode::kDeadlineExceeded) {
             return waited;
@@ -696,8 +699,7 @@ Status SamplerImpl::NextPrefetched(const WaitOptions& wait, SampleBatch* out) {
         cv_.SignalAll();
         const TimePoint deadline =
             DeadlineAfter(Clock::System()->Now(), std::chrono::seconds(1));
-        while (!closed_ && ready_.empty() && !drained() &&
-               cv_.WaitUntil(&mu_, deadline)) {
+        while (!closed_ && ready_.empty() && !drained() && cv_.WaitUntil(&mu_, deadline)) {
         }
         if (ready_.empty()) return OutOfRangeError("rate limiter timeout");
       }

@@ -45,10 +45,9 @@ Result<std::vector<uint64_t>> StepInserter::Insert(const std::vector<StepLeaf>& 
   Status status;
   {
     MutexLock lock(sender_->mu());
-    status = sender_->WaitForAll(wait,
-                                 transport_->is_local() ? kLocalFailures
-                                                        : std::numeric_limits<int>::max(),
-                                 /*ask=*/true);
+    status = sender_->WaitForAll(
+        wait, transport_->is_local() ? kLocalFailures : std::numeric_limits<int>::max(),
+        /*ask=*/true);
     if (status.ok()) {
       usable_ = !sender_->failed();
       RTF_RETURN_IF_ERROR(sender_->TakeError());

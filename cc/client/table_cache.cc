@@ -41,7 +41,8 @@ Result<T> CallWithRetry(const std::string& what, const std::string& address,
   WaitOptions polled = wait;  // so that Until() looks at the clock in between
   polled.interrupted = [&] { return wait.interrupted ? wait.interrupted() : OkStatus(); };
   Waiter waiter(polled, [&] { return what + " of " + address + ": " + last_error; });
-  for (Duration backoff = kFirstBackoff;; backoff = std::min(backoff * 2, kLongestBackoff)) {
+  for (Duration backoff = kFirstBackoff;;
+       backoff = std::min(backoff * 2, kLongestBackoff)) {
     const auto answer = std::make_shared<Answer<T>>();
     const std::unique_ptr<Call> call = start([answer](Result<T> result) {
       MutexLock lock(&answer->mu);
@@ -64,8 +65,8 @@ Result<T> CallWithRetry(const std::string& what, const std::string& address,
   }
 }
 
-#define RTF_INSTANTIATE(T)                                              \
-  template Result<T> CallWithRetry<T>(                                  \
+#define RTF_INSTANTIATE(T)                                                    \
+  template Result<T> CallWithRetry<T>(                                        \
       const std::string&, const std::string&, Transport*, const WaitOptions&, \
       const std::function<std::unique_ptr<Call>(Done<T>)>&)
 RTF_INSTANTIATE(ServerInfo);

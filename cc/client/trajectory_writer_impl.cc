@@ -110,9 +110,7 @@ class TrajectoryWriterImpl : public TrajectoryWriter {
 
  private:
   static size_t Index(int column) { return static_cast<size_t>(column); }
-  bool IsColumn(int column) const {
-    return column >= 0 && Index(column) < columns_.size();
-  }
+  bool IsColumn(int column) const { return column >= 0 && Index(column) < columns_.size(); }
   int64_t HistoryEnd() const { return next_step_ + (step_is_open_ ? 1 : 0); }
   int ColumnOf(const std::string& path);
 
@@ -136,8 +134,8 @@ class TrajectoryWriterImpl : public TrajectoryWriter {
                    uint64_t* key, bool* table_refused);
   // The order of the columns in the item, if `info` lets it pass.
   Result<const std::vector<int>*> CheckTable(const TableInfoPtr& info, double priority);
-  Status FillItem(const std::vector<ItemColumn>& trajectory,
-                  const std::vector<int>& order, ItemSender::NewItem* item) const;
+  Status FillItem(const std::vector<ItemColumn>& trajectory, const std::vector<int>& order,
+                  ItemSender::NewItem* item) const;
   Status WaitForRoom(const WaitOptions& wait);
   void WarnIfMuchIsPending();
 
@@ -170,8 +168,8 @@ int TrajectoryWriterImpl::ColumnOf(const std::string& path) {
   for (size_t i = 0; i < columns_.size(); ++i) {
     if (columns_[i]->path() == path) return static_cast<int>(i);
   }
-  columns_.push_back(std::make_unique<ColumnBuffer>(
-      path, options_.num_keep_alive_refs, &random_));
+  columns_.push_back(
+      std::make_unique<ColumnBuffer>(path, options_.num_keep_alive_refs, &random_));
   return static_cast<int>(columns_.size() - 1);
 }
 
@@ -223,8 +221,8 @@ Status TrajectoryWriterImpl::CheckCells(const CellView* cells, size_t n, bool ba
 
 Status TrajectoryWriterImpl::AppendAll(const CellView* cells, size_t n, bool batch) {
   for (size_t i = 0; i < n; ++i) {
-    broken_ = columns_[Index(cells[i].column)]->Append(cells[i], batch, next_step_,
-                                                       episode_);
+    broken_ =
+        columns_[Index(cells[i].column)]->Append(cells[i], batch, next_step_, episode_);
     RTF_RETURN_IF_ERROR(broken_);
   }
   return OkStatus();
@@ -259,8 +257,8 @@ Status TrajectoryWriterImpl::AppendBatch(const CellView* cells, size_t n) {
 bool TrajectoryWriterImpl::is_hole(int column, int64_t cell) const {
   MutexLock lock(&mu_);
   int64_t row = 0, run = 0;
-  return !IsColumn(column) || columns_[Index(column)]->Find(cell, &row, &run) ==
-                                  ColumnBuffer::Found::kHole;
+  return !IsColumn(column) ||
+         columns_[Index(column)]->Find(cell, &row, &run) == ColumnBuffer::Found::kHole;
 }
 
 TensorSpec TrajectoryWriterImpl::column_spec(int column) const {
@@ -284,11 +282,10 @@ Status TrajectoryWriterImpl::CheckRun(const std::string& path, const CellRun& ru
                                 std::to_string(kMaxSlices));
   }
   if (std::min(run.first, last) < 0 || std::max(run.first, last) >= HistoryEnd()) {
-    return InvalidArgumentError("column " + Quoted(path) + ": cells " +
-                                std::to_string(run.first - history_begin_) + " to " +
-                                std::to_string(last - history_begin_) +
-                                " are not all in the history of " +
-                                std::to_string(HistoryEnd() - history_begin_) + " steps");
+    return InvalidArgumentError(
+        "column " + Quoted(path) + ": cells " + std::to_string(run.first - history_begin_) +
+        " to " + std::to_string(last - history_begin_) + " are not all in the history of " +
+        std::to_string(HistoryEnd() - history_begin_) + " steps");
   }
   return OkStatus();
 }
@@ -341,8 +338,8 @@ Status TrajectoryWriterImpl::Outline(const ItemColumn& column,
     const CellSpecPtr& cell = source.spec();
     if (!cell) return Missing(source, run.first, ColumnBuffer::Found::kHole);
     if (!outline->cell) outline->cell = cell;
-    if (outline->cell != cell && (outline->cell->dtype != cell->dtype ||
-                                  outline->cell->shape != cell->shape)) {
+    if (outline->cell != cell &&
+        (outline->cell->dtype != cell->dtype || outline->cell->shape != cell->shape)) {
       return InvalidArgumentError("column " + Quoted(column.path) + " mixes cells of " +
                                   outline->cell->ToString() + " and " + cell->ToString());
     }
@@ -355,8 +352,7 @@ Status TrajectoryWriterImpl::Outline(const ItemColumn& column,
                                 " is empty, expected at least one cell");
   }
   if (column.squeeze && outline->length != 1) {
-    return InvalidArgumentError("column " + Quoted(column.path) +
-                                " is squeezed and has " +
+    return InvalidArgumentError("column " + Quoted(column.path) + " is squeezed and has " +
                                 std::to_string(outline->length) + " cells, expected 1");
   }
   return OkStatus();
@@ -373,8 +369,7 @@ Result<Tensor> TrajectoryWriterImpl::Read(const ItemColumn& column) const {
   Tensor out;
   out.dtype = outline.cell->dtype;
   if (!column.squeeze) out.shape.push_back(outline.length);
-  out.shape.insert(out.shape.end(), outline.cell->shape.begin(),
-                   outline.cell->shape.end());
+  out.shape.insert(out.shape.end(), outline.cell->shape.begin(), outline.cell->shape.end());
   out.writable = true;
   if (out.dtype == DType::kString) {
     const Status read = ReadStringCells(column, &out);
@@ -385,8 +380,8 @@ Result<Tensor> TrajectoryWriterImpl::Read(const ItemColumn& column) const {
   const auto skip = [](const ColumnBuffer&, int64_t, int64_t) { return OkStatus(); };
   const Status found = ForRows(column, skip);
   if (!found.ok()) return precondition(found);
-  const size_t row_bytes = static_cast<size_t>(NumElements(outline.cell->shape)) *
-                           ElementSize(out.dtype);
+  const size_t row_bytes =
+      static_cast<size_t>(NumElements(outline.cell->shape)) * ElementSize(out.dtype);
   size_t bytes = 0;
   if (__builtin_mul_overflow(row_bytes, static_cast<size_t>(outline.length), &bytes)) {
     return InvalidArgumentError("column " + Quoted(column.path) + " is too large");
@@ -402,8 +397,7 @@ Result<Tensor> TrajectoryWriterImpl::Read(const ItemColumn& column) const {
   return out;
 }
 
-Status TrajectoryWriterImpl::ReadStringCells(const ItemColumn& column,
-                                             Tensor* out) const {
+Status TrajectoryWriterImpl::ReadStringCells(const ItemColumn& column, Tensor* out) const {
   std::vector<uint64_t> lengths;
   std::string bytes;
   RTF_RETURN_IF_ERROR(
@@ -422,9 +416,9 @@ Status TrajectoryWriterImpl::ReadStringCells(const ItemColumn& column,
 
 // ---- Items ----------------------------------------------------------------------
 
-Result<uint64_t> TrajectoryWriterImpl::CreateItem(
-    const std::string& table, double priority, const std::vector<ItemColumn>& trajectory,
-    const WaitOptions& wait) {
+Result<uint64_t> TrajectoryWriterImpl::CreateItem(const std::string& table, double priority,
+                                                  const std::vector<ItemColumn>& trajectory,
+                                                  const WaitOptions& wait) {
   TableInfoPtr info = cache_->Known(table);
   if (!info && options_.validate_items) {
     {
@@ -477,8 +471,8 @@ Status TrajectoryWriterImpl::TryCreate(const std::string& table, const TableInfo
   return OkStatus();
 }
 
-Result<const std::vector<int>*> TrajectoryWriterImpl::CheckTable(
-    const TableInfoPtr& info, double priority) {
+Result<const std::vector<int>*> TrajectoryWriterImpl::CheckTable(const TableInfoPtr& info,
+                                                                 double priority) {
   if (!options_.validate_items) {
     RTF_RETURN_IF_ERROR(CheckItemPriority(nullptr, priority));
     return checker_.Order(info, outlines_);
@@ -599,8 +593,8 @@ int64_t TrajectoryWriterImpl::Drop() {
     tables += (tables.empty() ? "table '" : ", '") + table + "': " + std::to_string(count);
   }
   if (dropped == 0) return 0;
-  Log(LogLevel::kWarning, "closed with " + std::to_string(dropped) +
-                              " items dropped (" + tables + "); " + why);
+  Log(LogLevel::kWarning,
+      "closed with " + std::to_string(dropped) + " items dropped (" + tables + "); " + why);
   return dropped;
 }
 

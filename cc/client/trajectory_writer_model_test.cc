@@ -136,8 +136,9 @@ class WriterModelTest : public ::testing::TestWithParam<Parameter> {
             static_cast<int64_t>(random_.Below(static_cast<uint64_t>(refs.back()))) + 1;
       }
       if (random_.Below(3) == 0) column.codec = Codec::kSnappy;
-      RTF_CHECK(writer_->Configure(std::string(1, static_cast<char>('a' + c)), column).ok());
-      columns_.push_back(writer_->Column(std::string(1, static_cast<char>('a' + c))));
+      const std::string path(1, static_cast<char>('a' + c));
+      RTF_CHECK(writer_->Configure(path, column).ok());
+      columns_.push_back(writer_->Column(path));
     }
     model_.emplace(refs);
   }
@@ -147,8 +148,9 @@ class WriterModelTest : public ::testing::TestWithParam<Parameter> {
     std::vector<TestCell> cells;
     for (int c = 0; c < kColumns; ++c) {
       if (random_.Below(12) == 0) continue;
-      values[static_cast<size_t>(c)] = next_value_++;
-      cells.push_back({columns_[static_cast<size_t>(c)], {}, {*values[static_cast<size_t>(c)]}});
+      const float value = next_value_++;
+      values[static_cast<size_t>(c)] = value;
+      cells.push_back({columns_[static_cast<size_t>(c)], {}, {value}});
     }
     const size_t split = random_.Below(cells.size() + 1);
     std::vector<CellView> views;
@@ -211,8 +213,8 @@ class WriterModelTest : public ::testing::TestWithParam<Parameter> {
       const Result<Tensor> read = writer_->Read(columns[i]);
       ASSERT_TRUE(read.ok()) << read.status();
       ASSERT_EQ(read->buffer->size(), expected[i].size() * sizeof(float));
-      EXPECT_EQ(0, std::memcmp(read->buffer->data(), expected[i].data(),
-                               read->buffer->size()));
+      EXPECT_EQ(
+          0, std::memcmp(read->buffer->data(), expected[i].data(), read->buffer->size()));
     }
   }
 

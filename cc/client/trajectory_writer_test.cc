@@ -1,5 +1,3 @@
-#include "cc/client/trajectory_writer_impl.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -10,6 +8,7 @@
 
 #include "cc/base/logging.h"
 #include "cc/client/fake_transport.h"
+#include "cc/client/trajectory_writer_impl.h"
 #include "cc/client/writer_testing.h"
 
 namespace reverb_tf {
@@ -186,25 +185,23 @@ TEST_F(TrajectoryWriterTest, MalformedItemsAreRefused) {
   ItemColumn mixed = Cells("x", c, 0, 1);
   mixed.runs.push_back({d, 1, 1, 1});
   const int64_t most = std::numeric_limits<int64_t>::max();
-  const std::vector<std::vector<ItemColumn>> bad = {
-      {},
-      {Cells("x", c, 0, 0)},
-      {Cells("x", c, 0, 9)},
-      {Cells("x", c, -1, 1)},
-      {Cells("x", 99, 0, 1)},
-      {Cells("x", c, 0, -1)},
-      {Cells("x", c, 0, most, most)},
-      {Cells("x", c, 0, most, 0)},
-      {squeezed},
-      {mixed}};
+  const std::vector<std::vector<ItemColumn>> bad = {{},
+                                                    {Cells("x", c, 0, 0)},
+                                                    {Cells("x", c, 0, 9)},
+                                                    {Cells("x", c, -1, 1)},
+                                                    {Cells("x", 99, 0, 1)},
+                                                    {Cells("x", c, 0, -1)},
+                                                    {Cells("x", c, 0, most, most)},
+                                                    {Cells("x", c, 0, most, 0)},
+                                                    {squeezed},
+                                                    {mixed}};
   for (const auto& columns : bad) {
     EXPECT_EQ(CreateItem(writer.get(), "t", columns).status().code(),
               StatusCode::kInvalidArgument);
   }
-  EXPECT_EQ(writer->CreateItem("t", std::nan(""), {Cells("x", c, 0, 1)}, Soon())
-                .status()
-                .code(),
-            StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      writer->CreateItem("t", std::nan(""), {Cells("x", c, 0, 1)}, Soon()).status().code(),
+      StatusCode::kInvalidArgument);
   EXPECT_EQ(Size("t"), 0);
 }
 
@@ -443,8 +440,7 @@ TEST_F(TrajectoryWriterTest, StringsAndZeroSizeCellsComeBack) {
     }
     return out;
   };
-  const std::vector<std::string> expected = {"",       "abc",    "abc",
-                                             texts[2], texts[2], "end"};
+  const std::vector<std::string> expected = {"", "abc", "abc", texts[2], texts[2], "end"};
   Tensor open = writer->Read(Cells("s", s, 0, 3)).value();
   EXPECT_EQ(open.shape, (Shape{3, 2}));
   EXPECT_EQ(strings(open), expected);

@@ -95,8 +95,7 @@ inline Result<uint64_t> CreateItem(TrajectoryWriter* writer, const std::string& 
 }
 
 // The items of a table, in insertion order, taken without disturbing it.
-inline std::vector<ItemPtr> ItemsOf(Service* service, const std::string& table,
-                                    int64_t n) {
+inline std::vector<ItemPtr> ItemsOf(Service* service, const std::string& table, int64_t n) {
   const auto session = service->OpenSample(Peer::kOwn, nullptr);
   SampleRequest request;
   request.table = table;

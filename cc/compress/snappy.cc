@@ -12,7 +12,8 @@ std::string SnappyCompress(std::string_view raw) {
 
 bool SnappyUncompressedLength(std::string_view compressed, uint64_t* length) {
   size_t n = 0;
-  if (!snappy::GetUncompressedLength(compressed.data(), compressed.size(), &n)) return false;
+  if (!snappy::GetUncompressedLength(compressed.data(), compressed.size(), &n))
+    return false;
   *length = n;
   return true;
 }

@@ -185,7 +185,16 @@ Status Refuse(const Signature& signature, const std::vector<ColumnShapeRef>& col
   if (scope != SignatureScope::kUndecided && Matches(signature, columns, other)) {
     return Contradicts(scope);
   }
-  return Differs(signature, columns, steps_wanted ? View::kStep : View::kTrajectory);
+  Status status =
+      Differs(signature, columns, steps_wanted ? View::kStep : View::kTrajectory);
+  if (scope != SignatureScope::kUndecided || written_as_steps ||
+      !Matches(signature, columns, View::kStep)) {
+    return status;
+  }
+  return InvalidArgumentError(status.message() +
+                              " (hint: the signature fits the item's single steps; give "
+                              "the table signature_scope='step', or the signature a "
+                              "leading dimension)");
 }
 
 Status CheckColumnCount(const Signature& signature, size_t columns) {

@@ -281,8 +281,10 @@ TEST(CheckSignatureTest, ItemThatFitsBothScopesDecidesNothing) {
 }
 
 TEST(CheckSignatureTest, TrajectoryWriterCannotUseAnUndecidedStepSignature) {
-  EXPECT_THAT(Check(kStepSignature, Floats({3}, 2), false, Scope::kUndecided),
-              HasSubstr("differs: x got float32[2,3] expected float32[3]"));
+  const std::string message =
+      Check(kStepSignature, Floats({3}, 2), false, Scope::kUndecided);
+  EXPECT_THAT(message, HasSubstr("differs: x got float32[2,3] expected float32[3]"));
+  EXPECT_THAT(message, HasSubstr("signature_scope='step'"));
 }
 
 TEST(CheckSignatureTest, TrajectoryScopeTakesTrajectoriesAndItemsWrittenAsOneStep) {

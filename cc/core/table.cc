@@ -208,16 +208,22 @@ Result<MutateCounts> Table::Mutate(const std::vector<PriorityUpdate>& updates,
   for (const uint64_t key : deletes) {
     ++(DeleteKey(key, garbage) ? counts.deleted : counts.not_found);
   }
-  for (const PriorityUpdate& update : updates) {
-    const SlotRef* const known = present_.Find(update.key);
+  UpdateKeys(updates, &counts);
+  return counts;
+}
+
+void Table::UpdateKeys(const std::vector<PriorityUpdate>& updates, MutateCounts* counts) {
+  constexpr size_t kAhead = 16;
+  for (size_t i = 0; i < updates.size(); ++i) {
+    if (i + kAhead < updates.size()) present_.Prefetch(updates[i + kAhead].key);
+    const SlotRef* const known = present_.Find(updates[i].key);
     if (known == nullptr) {
-      ++counts.not_found;
+      ++counts->not_found;
       continue;
     }
-    UpdatePriority(known->slot(), update.priority);
-    ++counts.updated;
+    UpdatePriority(known->slot(), updates[i].priority);
+    ++counts->updated;
   }
-  return counts;
 }
 
 void Table::Reset(Garbage* garbage) {
@@ -255,7 +261,9 @@ int64_t Table::SampleShared(int64_t n, Random* random, std::vector<SampledItem>*
     const int64_t draws = std::min(left, kMaxPicks);
     picks_.resize(static_cast<size_t>(draws));
     sampler_->Sample(random, picks_.size(), picks_.data());
+    // Three rounds, each fetching what the next one touches.
     for (const Pick& pick : picks_) __builtin_prefetch(&items_[pick.slot], 1);
+    for (const Pick& pick : picks_) __builtin_prefetch(items_[pick.slot].item.get(), 1);
     for (const Pick& pick : picks_) GrantItem(pick, out);
     left -= draws;
   }

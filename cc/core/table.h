@@ -165,6 +165,7 @@ class Table {
   // No grant brings an item of this key back any more.
   void ForgetExpired(uint64_t key, Garbage* garbage);
   bool DeleteKey(uint64_t key, Garbage* garbage);
+  void UpdateKeys(const std::vector<PriorityUpdate>& updates, MutateCounts* counts);
 
   int64_t SampleShared(int64_t n, Random* random, std::vector<SampledItem>* out);
   int64_t SampleConsuming(int64_t n, Random* random, std::vector<SampledItem>* out,

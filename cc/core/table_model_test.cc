@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <ostream>
 #include <set>
 #include <string>
 #include <utility>
@@ -207,6 +208,7 @@ struct Case {
   int32_t max_times_sampled;
   RateLimiterConfig limiter;
 };
+void PrintTo(const Case& c, std::ostream* os) { *os << c.name; }
 
 constexpr double kHuge = std::numeric_limits<double>::max();
 

@@ -50,8 +50,7 @@ SelectorConfig SelectorFromProto(const pb::KeyDistributionOptions& in) {
       config.priority_exponent = in.prioritized().priority_exponent();
       break;
     case pb::KeyDistributionOptions::kHeap:
-      config.kind =
-          in.heap().min_heap() ? SelectorKind::kMinHeap : SelectorKind::kMaxHeap;
+      config.kind = in.heap().min_heap() ? SelectorKind::kMinHeap : SelectorKind::kMaxHeap;
       break;
     case pb::KeyDistributionOptions::kUniform:
     case pb::KeyDistributionOptions::DISTRIBUTION_NOT_SET:
@@ -155,9 +154,12 @@ Result<TableInfo> TableFromProto(const pb::TableInfo& in) {
   info.num_deleted_episodes = in.num_deleted_episodes();
   info.num_unique_samples = in.num_unique_samples();
   const pb::TableWorkerTime& t = in.table_worker_time();
-  info.worker_time = {t.running_ms(),  t.sampling_ms(),
-                      t.inserting_ms(), t.sleeping_ms(),
-                      t.waiting_for_sampling_ms(), t.waiting_for_inserts_ms()};
+  info.worker_time = {t.running_ms(),
+                      t.sampling_ms(),
+                      t.inserting_ms(),
+                      t.sleeping_ms(),
+                      t.waiting_for_sampling_ms(),
+                      t.waiting_for_inserts_ms()};
   info.insert_stats = StatsFromProto(limiter.insert_stats());
   info.sample_stats = StatsFromProto(limiter.sample_stats());
   info.bytes_stored = in.bytes_stored();
@@ -225,8 +227,7 @@ void ToProto(const SampleRequest& request, pb::SampleStreamRequest* out) {
   out->set_num_samples(request.num_samples);
   if (request.timeout != kForever) {
     const auto ms = std::chrono::ceil<std::chrono::milliseconds>(request.timeout);
-    out->mutable_rate_limiter_timeout()->set_milliseconds(
-        std::max<int64_t>(ms.count(), 1));
+    out->mutable_rate_limiter_timeout()->set_milliseconds(std::max<int64_t>(ms.count(), 1));
     out->set_timeout_ns(request.timeout.count());
   }
   out->set_delivered(request.delivered);
@@ -245,7 +246,8 @@ SampleRequest FromProto(const pb::SampleStreamRequest& in) {
   request.num_samples = in.num_samples();
   if (in.has_timeout_ns()) {
     request.timeout = Duration(std::max<int64_t>(in.timeout_ns(), 0));
-  } else if (in.has_rate_limiter_timeout() && in.rate_limiter_timeout().milliseconds() > 0) {
+  } else if (in.has_rate_limiter_timeout() &&
+             in.rate_limiter_timeout().milliseconds() > 0) {
     const int64_t ms = in.rate_limiter_timeout().milliseconds();
     if (ms < kForever.count() / 1'000'000) request.timeout = std::chrono::milliseconds(ms);
   }
@@ -371,8 +373,7 @@ Result<SampledItem> BuildSample(const pb::SampleInfo& info,
   for (const auto& column : info.item().flat_trajectory().columns()) {
     for (const auto& s : column.chunk_slices()) {
       row_chunks |= s.index() > 0;
-      const auto it =
-          by_key.find(MixKey(s.chunk_key(), static_cast<uint32_t>(s.index())));
+      const auto it = by_key.find(MixKey(s.chunk_key(), static_cast<uint32_t>(s.index())));
       if (it == by_key.end()) {
         return InvalidArgumentError("sample " + std::to_string(info.item().key()) +
                                     " refers to a chunk that was not sent");

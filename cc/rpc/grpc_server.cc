@@ -83,9 +83,8 @@ class Server : public GrpcServer {
     const std::string address = BindAddress(host_, port);
     if (IsUnix(host_)) {
       if (SocketIsServed(host_.substr(sizeof kUnixPrefix - 1))) return InUse(address);
-    } else if (port != 0 &&
-               (PortIsTaken(AF_INET, port) ||
-                (host_ == "localhost" && PortIsTaken(AF_INET6, port)))) {
+    } else if (port != 0 && (PortIsTaken(AF_INET, port) ||
+                             (host_ == "localhost" && PortIsTaken(AF_INET6, port)))) {
       return InUse(address);
     }
     grpc::ServerBuilder builder;
@@ -98,7 +97,8 @@ class Server : public GrpcServer {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                               5'000);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     server_ = builder.BuildAndStart();
     if (!server_) {
@@ -118,7 +118,8 @@ class Server : public GrpcServer {
     const bool everywhere = host_ == "0.0.0.0" || host_ == "::" || host_ == "[::]";
     if (host_ != "localhost") all.push_back(BindAddress(host_, port_));
     if (host_ == "localhost" || everywhere) {
-      for (const char* name : {"localhost", "127.0.0.1", "[::1]"}) all.push_back(name + port);
+      for (const char* name : {"localhost", "127.0.0.1", "[::1]"})
+        all.push_back(name + port);
     } else if (host_ == "127.0.0.1" || host_ == "::1" || host_ == "[::1]") {
       all.push_back("localhost" + port);
     }

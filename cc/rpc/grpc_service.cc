@@ -51,7 +51,7 @@ class InsertReactor : public StreamReactor {
   }
 
   bool IsDrained() override { return session_->pending() == 0; }
-  bool ShouldPause() override { return session_->pending() > InsertSession::kMaxPending; }
+  bool ShouldPause() override { return session_->is_full(); }
   void OnGone() override { session_->Close(); }
 
   std::shared_ptr<InsertSession> session_;
@@ -113,7 +113,11 @@ class SampleReactor : public StreamReactor {
     return next;
   }
 
-  bool IsDrained() override { return owed_ <= 0 && foreign_.empty(); }
+  // A peer of this project half-closes when it wants no more: what it has not
+  // acknowledged goes back.
+  bool IsDrained() override {
+    return peer_ == Peer::kOwn || (owed_ <= 0 && foreign_.empty());
+  }
   void OnGone() override { session_->Close(); }
 
   const Peer peer_;
@@ -142,15 +146,16 @@ class InitializeConnectionReactor
 };
 
 using Rpcs = pb::ReverbService;
-using GeneratedService = Rpcs::WithCallbackMethod_Checkpoint<
-    Rpcs::WithRawCallbackMethod_InsertStream<Rpcs::WithCallbackMethod_MutatePriorities<
-        Rpcs::WithCallbackMethod_Reset<Rpcs::WithRawCallbackMethod_SampleStream<
-            Rpcs::WithCallbackMethod_ServerInfo<
+using GeneratedService =
+    Rpcs::WithCallbackMethod_Checkpoint<Rpcs::WithRawCallbackMethod_InsertStream<
+        Rpcs::WithCallbackMethod_MutatePriorities<Rpcs::WithCallbackMethod_Reset<
+            Rpcs::WithRawCallbackMethod_SampleStream<Rpcs::WithCallbackMethod_ServerInfo<
                 Rpcs::WithCallbackMethod_InitializeConnection<Rpcs::Service>>>>>>>;
 
 class GrpcService : public GeneratedService {
  public:
-  explicit GrpcService(std::shared_ptr<reverb_tf::Service> service) : service_(std::move(service)) {}
+  explicit GrpcService(std::shared_ptr<reverb_tf::Service> service)
+      : service_(std::move(service)) {}
 
   grpc::ServerUnaryReactor* Checkpoint(RpcContext* context, const pb::CheckpointRequest*,
                                        pb::CheckpointResponse*) override {
@@ -190,7 +195,8 @@ class GrpcService : public GeneratedService {
     return SampleReactor::Start(service_.get(), PeerOf(context));
   }
 
-  grpc::ServerBidiReactor<pb::InitializeConnectionRequest, pb::InitializeConnectionResponse>*
+  grpc::ServerBidiReactor<pb::InitializeConnectionRequest,
+                          pb::InitializeConnectionResponse>*
   InitializeConnection(RpcContext*) override {
     return new InitializeConnectionReactor;
   }

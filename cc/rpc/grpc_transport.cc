@@ -225,8 +225,8 @@ class GrpcTransport : public Transport {
 
   std::unique_ptr<InsertStream> OpenInsert(std::function<void()> on_ready) override {
     // The initial metadata wakes a client that waits for can_send().
-    auto stream = std::make_shared<ClientStream>(
-        on_ready, [peer = peer_, on_ready](bool own) {
+    auto stream =
+        std::make_shared<ClientStream>(on_ready, [peer = peer_, on_ready](bool own) {
           SetPeer(peer, own);
           on_ready();
         });

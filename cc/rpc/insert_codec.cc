@@ -84,8 +84,8 @@ Status WriteChunkData(uint32_t field, const ChunkPtr& chunk, Peer peer, WireWrit
   const std::string shape = EncodeShape(o.num_rows, o.cell->shape);
   const std::string range = EncodeRange(o);
   const auto dtype = static_cast<uint64_t>(o.cell->dtype);
-  const size_t tensor =
-      VarintFieldSize(1, dtype) + BytesFieldSize(2, shape.size()) + BytesFieldSize(4, bytes);
+  const size_t tensor = VarintFieldSize(1, dtype) + BytesFieldSize(2, shape.size()) +
+                        BytesFieldSize(4, bytes);
   const size_t data = BytesFieldSize(1, tensor);
   size_t total = VarintFieldSize(1, o.key) + BytesFieldSize(2, range.size()) +
                  VarintFieldSize(6, 1) + VarintFieldSize(7, chunk->uncompressed_bytes()) +
@@ -331,8 +331,8 @@ Status ReadChunk(WireReader* in, CellSpecs* specs, std::vector<ChunkPtr>* chunks
   const uint64_t key = options.key;
   for (size_t i = 0; i < tensors.size(); ++i) {
     options.key = MixKey(key, static_cast<uint32_t>(i));
-    RTF_ASSIGN_OR_RETURN(
-        ChunkPtr chunk, MakeChunk(std::move(tensors[i]), options, encoding, specs));
+    RTF_ASSIGN_OR_RETURN(ChunkPtr chunk,
+                         MakeChunk(std::move(tensors[i]), options, encoding, specs));
     chunks->push_back(std::move(chunk));
   }
   return OkStatus();
@@ -447,7 +447,8 @@ Result<InsertRequest> DecodeInsertRequest(grpc::ByteBuffer* message) {
       request.keep_chunk_keys.push_back(in.ReadVarint());
     } else if (field == 3 && type == WireType::kBytes) {
       const size_t outer = in.Enter();
-      while (in.ok() && in.remaining() > 0) request.keep_chunk_keys.push_back(in.ReadVarint());
+      while (in.ok() && in.remaining() > 0)
+        request.keep_chunk_keys.push_back(in.ReadVarint());
       in.Leave(outer);
     } else {
       in.Skip(type);

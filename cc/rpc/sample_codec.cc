@@ -185,7 +185,8 @@ grpc::ByteBuffer EncodeSampleReply(const SampleReply& reply) {
   if (reply.request_done) {
     const auto code = static_cast<uint64_t>(reply.request_done->code());
     const std::string& text = reply.request_done->message();
-    out.BytesHeader(kRequestDone, VarintFieldSize(1, code) + BytesFieldSize(2, text.size()));
+    out.BytesHeader(kRequestDone,
+                    VarintFieldSize(1, code) + BytesFieldSize(2, text.size()));
     out.VarintField(1, code);
     out.BytesField(2, text);
   }
@@ -287,8 +288,8 @@ Status ReadRows(WireReader* in, Received* r) {
   options.cell = r->specs[spec];
   options.num_rows = static_cast<int32_t>(rows);
   options.encoding = encoding == kPlainRows ? Encoding::kRaw : Encoding::kSnappy;
-  Result<ChunkPtr> chunk = large ? Chunk::Wrap(options, std::move(large))
-                                 : Chunk::Copy(options, small);
+  Result<ChunkPtr> chunk =
+      large ? Chunk::Wrap(options, std::move(large)) : Chunk::Copy(options, small);
   if (!chunk.ok()) return chunk.status();
   r->chunks.push_back(std::move(chunk).value());
   return OkStatus();
@@ -326,7 +327,8 @@ class ItemBuilder {
 
   Result<ItemPtr> Next(uint64_t key, bool written_as_steps) {
     const uint64_t num_columns = Read();
-    if (!ok_ || num_columns > static_cast<uint64_t>(end_ - p_)) return Malformed("trajectory");
+    if (!ok_ || num_columns > static_cast<uint64_t>(end_ - p_))
+      return Malformed("trajectory");
     columns_.clear();
     slices_.clear();
     for (uint64_t c = 0; c < num_columns; ++c) RTF_RETURN_IF_ERROR(ReadColumn());
@@ -378,16 +380,16 @@ class ItemBuilder {
 
 Status MakeItems(const Received& r, SampleReply* reply) {
   const size_t n = r.keys.size();
-  if (r.probabilities.size() != n || r.table_sizes.size() != n || r.priorities.size() != n ||
-      r.times_sampled.size() != n || r.flags.size() != n) {
+  if (r.probabilities.size() != n || r.table_sizes.size() != n ||
+      r.priorities.size() != n || r.times_sampled.size() != n || r.flags.size() != n) {
     return Malformed("info vectors of unequal length");
   }
   ItemBuilder builder(r);
   reply->items.reserve(n);
   for (size_t i = 0; i < n; ++i) {
     SampledItem s;
-    RTF_ASSIGN_OR_RETURN(
-        s.item, builder.Next(r.keys[i], (r.flags[i] & kFlagWrittenAsSteps) != 0));
+    RTF_ASSIGN_OR_RETURN(s.item,
+                         builder.Next(r.keys[i], (r.flags[i] & kFlagWrittenAsSteps) != 0));
     s.priority = r.priorities[i];
     s.probability = r.probabilities[i];
     s.table_size = r.table_sizes[i];

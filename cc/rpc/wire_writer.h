@@ -27,8 +27,7 @@ inline size_t VarintFieldSize(uint32_t field, uint64_t value) {
   return static_cast<size_t>(VarintSize(Tag(field, WireType::kVarint)) + VarintSize(value));
 }
 inline size_t BytesFieldSize(uint32_t field, size_t bytes) {
-  return static_cast<size_t>(VarintSize(Tag(field, WireType::kBytes)) +
-                             VarintSize(bytes)) +
+  return static_cast<size_t>(VarintSize(Tag(field, WireType::kBytes)) + VarintSize(bytes)) +
          bytes;
 }
 

@@ -11,12 +11,12 @@ Status CheckKept(const Chunks& chunks) {
       chunks.bytes <= InsertSession::kMaxKeptBytes) {
     return OkStatus();
   }
-  return ResourceExhaustedError(
-      "the stream would keep " + std::to_string(chunks.by_key.size()) + " chunks of " +
-      std::to_string(chunks.bytes) + " bytes, expected at most " +
-      std::to_string(InsertSession::kMaxKeptChunks) + " and " +
-      std::to_string(InsertSession::kMaxKeptBytes) +
-      " bytes; send items and list fewer keep_chunk_keys");
+  return ResourceExhaustedError("the stream would keep " +
+                                std::to_string(chunks.by_key.size()) + " chunks of " +
+                                std::to_string(chunks.bytes) + " bytes, expected at most " +
+                                std::to_string(InsertSession::kMaxKeptChunks) + " and " +
+                                std::to_string(InsertSession::kMaxKeptBytes) +
+                                " bytes; send items and list fewer keep_chunk_keys");
 }
 
 template <typename Chunks>
@@ -106,10 +106,10 @@ Status InsertSession::Resolve(const InsertRequest& request, const KeptChunks& ch
         (*target)->batch.reserve(request.items.size() - index);
       }
       const bool counts = peer_ == Peer::kOwn;
-      (*target)->batch.push_back({{std::move(*item), source.priority,
-                                   counts ? source.writer_id : 0,
-                                   counts ? source.sequence : 0},
-                                  source.key});
+      (*target)->batch.push_back(
+          {{std::move(*item), source.priority, counts ? source.writer_id : 0,
+            counts ? source.sequence : 0},
+           source.key});
       ++out->num_items;
       continue;
     }
@@ -221,8 +221,7 @@ Result<bool> InsertSession::Take(InsertReply* reply) {
   }
   reply->confirmed.swap(confirmed_);
   reply->refused.swap(refused_);
-  const auto taken =
-      static_cast<int64_t>(reply->confirmed.size() + reply->refused.size());
+  const auto taken = static_cast<int64_t>(reply->confirmed.size() + reply->refused.size());
   pending_bytes_ -= pending_bytes_ / pending_ * taken;
   pending_ -= taken;
   if (pending_ == 0) pending_bytes_ = 0;

@@ -24,9 +24,7 @@ int64_t StoredBytes(const SampledItem& sample) {
   return bytes;
 }
 
-Grant GrantOf(const SampledItem& sample) {
-  return {sample.item->key(), sample.generation};
-}
+Grant GrantOf(const SampledItem& sample) { return {sample.item->key(), sample.generation}; }
 
 Status BadAcknowledgement(const char* what, int64_t got, int64_t from, int64_t to) {
   return InvalidArgumentError(std::string("acknowledgement: ") + what + ": got " +
@@ -73,8 +71,7 @@ Status SampleSession::CheckRequest(const SampleRequest& request) {
   if (!error_.ok()) return error_;
   const int64_t least = peer_ == Peer::kForeign ? 1 : 0;
   if (request.num_samples < least) {
-    return InvalidArgumentError("num_samples: got " +
-                                std::to_string(request.num_samples) +
+    return InvalidArgumentError("num_samples: got " + std::to_string(request.num_samples) +
                                 ", expected at least " + std::to_string(least));
   }
   if (runner_ && !request.table.empty() && request.table != runner_->name()) {
@@ -105,8 +102,7 @@ Status SampleSession::CheckAcknowledgement(const SampleRequest& request) {
     if (position < begin || position >= end) {
       return BadAcknowledgement("returned", position, begin, end - 1);
     }
-    if ((i > 0 && returned[i - 1] == position) ||
-        UnacknowledgedAt(position)->returned) {
+    if ((i > 0 && returned[i - 1] == position) || UnacknowledgedAt(position)->returned) {
       return InvalidArgumentError("acknowledgement: sample " + std::to_string(position) +
                                   " was returned twice");
     }
@@ -162,8 +158,7 @@ SampleSession::Acknowledgement SampleSession::Acknowledge(const SampleRequest& r
     out.returned.push_back(sample->grant);
   }
   if (request.delivered > first_unacknowledged_) {
-    out.delivered.reserve(
-        static_cast<size_t>(request.delivered - first_unacknowledged_));
+    out.delivered.reserve(static_cast<size_t>(request.delivered - first_unacknowledged_));
   }
   for (; first_unacknowledged_ < request.delivered; ++first_unacknowledged_) {
     const Unacknowledged& sample = unacknowledged_[unacknowledged_begin_++];
@@ -290,8 +285,7 @@ void SampleSession::Notify() {
   if (on_ready_) on_ready_();
 }
 
-Result<bool> SampleSession::Take(int64_t max_items, int64_t max_bytes,
-                                 SampleReply* reply) {
+Result<bool> SampleSession::Take(int64_t max_items, int64_t max_bytes, SampleReply* reply) {
   reply->items.clear();
   reply->request_done.reset();
   Garbage garbage;

@@ -116,8 +116,7 @@ TableRunner::TableRunner(TableConfig config, const Clock* clock)
 
 TableRunner::~TableRunner() = default;
 
-Status TableRunner::StartServing(const std::string& address,
-                                 DeadlineScheduler* scheduler) {
+Status TableRunner::StartServing(const std::string& address, DeadlineScheduler* scheduler) {
   {
     MutexLock lock(&mu_);
     if (!address_.empty()) {
@@ -169,8 +168,8 @@ void TableRunner::RemoveWriter(const InsertListener* writer) {
   Section section(this, Section::kOther);
   const auto it = writers_.find(writer);
   if (it == writers_.end()) return;
-  const auto end = std::remove_if(
-      insert_waiters_.begin(), insert_waiters_.end(), [&](InsertWaiter& w) {
+  const auto end =
+      std::remove_if(insert_waiters_.begin(), insert_waiters_.end(), [&](InsertWaiter& w) {
         if (w.writer != &it->second) return false;
         section.garbage()->push_back(std::move(w.insert.item.item));
         return true;
@@ -193,9 +192,9 @@ void TableRunner::RemoveSampler(const SampleListener* sampler,
   table_.GiveBack(undelivered, section.garbage());
   const auto it = samplers_.find(sampler);
   if (it != samplers_.end()) {
-    const auto end = std::remove_if(
-        sample_waiters_.begin(), sample_waiters_.end(),
-        [&](const SampleWaiter& w) { return w.sampler == &it->second; });
+    const auto end =
+        std::remove_if(sample_waiters_.begin(), sample_waiters_.end(),
+                       [&](const SampleWaiter& w) { return w.sampler == &it->second; });
     sample_waiters_.erase(end, sample_waiters_.end());
     last_reference = std::move(it->second.listener);
     samplers_.erase(it);
@@ -229,8 +228,7 @@ void TableRunner::Insert(const std::shared_ptr<InsertListener>& writer,
   Pump(&section);
 }
 
-void TableRunner::Sample(const std::shared_ptr<SampleListener>& sampler,
-                         SampleCall call) {
+void TableRunner::Sample(const std::shared_ptr<SampleListener>& sampler, SampleCall call) {
   Section section(this, Section::kSample);
   const auto it = samplers_.find(sampler.get());
   if (it == samplers_.end()) return;
@@ -333,13 +331,13 @@ TimePoint TableRunner::Expire(TimePoint now, Section* section) {
   }
   if (!any) return next;
   const Status status = DeadlineExceededError(InfoAt(now).explain);
-  const auto end = std::remove_if(
-      sample_waiters_.begin(), sample_waiters_.end(), [&](const SampleWaiter& w) {
-        if (w.call.deadline > now) return false;
-        table_.CountTimedOutSample();
-        Finish(w.sampler, status, section);
-        return true;
-      });
+  const auto end = std::remove_if(sample_waiters_.begin(), sample_waiters_.end(),
+                                  [&](const SampleWaiter& w) {
+                                    if (w.call.deadline > now) return false;
+                                    table_.CountTimedOutSample();
+                                    Finish(w.sampler, status, section);
+                                    return true;
+                                  });
   sample_waiters_.erase(end, sample_waiters_.end());
   MeterWaits(now);
   return next;

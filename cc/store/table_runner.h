@@ -160,8 +160,7 @@ class TableRunner {
   };
 
   // Reports an insert that needs no room: a refused one or a repeat.
-  bool Settle(Writer* writer, const PendingInsert& insert, Section* section)
-      REQUIRES(mu_);
+  bool Settle(Writer* writer, const PendingInsert& insert, Section* section) REQUIRES(mu_);
   // The same, or inserts; false when it must wait.
   bool TryInsert(Writer* writer, PendingInsert* insert, Section* section) REQUIRES(mu_);
   // Grants what is allowed now; true if that ended the request.
@@ -182,7 +181,7 @@ class TableRunner {
 
   mutable Mutex mu_ ACQUIRED_BEFORE(scheduler_mu_);
   Table table_ GUARDED_BY(mu_);
-  std::string address_ GUARDED_BY(mu_);        // empty: not served
+  std::string address_ GUARDED_BY(mu_);            // empty: not served
   std::optional<Status> stopped_ GUARDED_BY(mu_);  // every call's answer from then on
   std::unordered_map<const InsertListener*, Writer> writers_ GUARDED_BY(mu_);
   std::unordered_map<const SampleListener*, Sampler> samplers_ GUARDED_BY(mu_);

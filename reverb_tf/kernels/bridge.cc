@@ -7,11 +7,11 @@
 #include <memory>
 #include <string_view>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "cc/api/loader.h"
 #include "tensorflow/core/framework/allocation_description.pb.h"
 #include "tensorflow/core/framework/tensor_types.h"
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/platform/refcount.h"
 #include "tensorflow/core/platform/tstring.h"
@@ -19,7 +19,7 @@
 namespace reverb_tf {
 namespace {
 
-#define RTF_SAME_DTYPE(ours, theirs)                                              \
+#define RTF_SAME_DTYPE(ours, theirs)                                                   \
   static_assert(static_cast<int>(DType::ours) == static_cast<int>(tensorflow::theirs), \
                 "the dtypes' numbers are TensorFlow's")
 RTF_SAME_DTYPE(kFloat32, DT_FLOAT);
@@ -58,8 +58,7 @@ class SharedTensorBuffer : public tensorflow::TensorBuffer {
   size_t size() const override { return buffer_->size(); }
   TensorBuffer* root_buffer() override { return this; }
   bool OwnsMemory() const override { return writable_; }
-  void FillAllocationDescription(
-      tensorflow::AllocationDescription* proto) const override {
+  void FillAllocationDescription(tensorflow::AllocationDescription* proto) const override {
     proto->set_requested_bytes(static_cast<int64_t>(size()));
     proto->set_allocator_name("reverb_tf");
   }
@@ -139,17 +138,16 @@ absl::Status ToTfTensor(Tensor tensor, tensorflow::Tensor* out) {
   const auto dtype = static_cast<tensorflow::DataType>(tensor.dtype);
   tensorflow::TensorShape shape;
   TF_RETURN_IF_ERROR(tensorflow::TensorShape::BuildTensorShape(tensor.shape, &shape));
-  const std::string_view bytes =
-      tensor.buffer ? tensor.buffer->view() : std::string_view();
+  const std::string_view bytes = tensor.buffer ? tensor.buffer->view() : std::string_view();
   if (dtype == tensorflow::DT_STRING) {
     *out = tensorflow::Tensor(dtype, shape);
     return FillStrings(bytes, out);
   }
   const size_t size = shape.num_elements() * ElementSize(tensor.dtype);
   if (bytes.size() < size || ElementSize(tensor.dtype) == 0) {
-    return absl::InternalError(absl::StrCat("a ", DTypeName(tensor.dtype), " sample of shape ",
-                                        shape.DebugString(), " came with ", bytes.size(),
-                                        " bytes"));
+    return absl::InternalError(absl::StrCat("a ", DTypeName(tensor.dtype),
+                                            " sample of shape ", shape.DebugString(),
+                                            " came with ", bytes.size(), " bytes"));
   }
   if (size > 0 && IsAligned(bytes.data())) {
     const bool writable = tensor.writable;

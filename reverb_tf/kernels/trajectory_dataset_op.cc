@@ -6,14 +6,14 @@
 #include <optional>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "cc/api/client.h"
 #include "cc/api/sampler.h"
 #include "cc/base/mutex.h"
 #include "reverb_tf/kernels/bridge.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "tensorflow/core/platform/errors.h"
 
 namespace reverb_tf {
@@ -81,7 +81,7 @@ absl::Status ToElement(SampleBatch batch, const TrajectoryDatasetOptions& o,
   const bool batched = IsBatched(o);
   if (batch.columns.size() != o.paths.size()) {
     return absl::InternalError(absl::StrCat("a sample of ", batch.columns.size(),
-                                        " columns, expected ", o.paths.size()));
+                                            " columns, expected ", o.paths.size()));
   }
   out->reserve(kInfoFields + (o.pad_to_longest ? 2 : 1) * batch.columns.size());
   out->push_back(ToTfNumbers<uint64_t>(batch.keys, batched));
@@ -94,7 +94,7 @@ absl::Status ToElement(SampleBatch batch, const TrajectoryDatasetOptions& o,
     TF_RETURN_IF_ERROR(ToTfTensor(std::move(batch.columns[i]), &column));
     if (column.dtype() != o.dtypes[kInfoFields + i]) {
       return absl::InternalError(absl::StrCat("column '", o.paths[i], "' came as ",
-                                          tensorflow::DataTypeString(column.dtype())));
+                                              tensorflow::DataTypeString(column.dtype())));
     }
     out->push_back(std::move(column));
   }
@@ -126,16 +126,13 @@ class TrajectoryDatasetOp::Dataset : public DatasetBase {
   }
 
   const DataTypeVector& output_dtypes() const override { return dtypes_; }
-  const std::vector<PartialTensorShape>& output_shapes() const override {
-    return shapes_;
-  }
+  const std::vector<PartialTensorShape>& output_shapes() const override { return shapes_; }
   std::string DebugString() const override {
     return "ReverbTfTrajectoryDatasetOp::Dataset('" + options_.table + "' at " +
            options_.server_address + ")";
   }
 
-  int64_t CardinalityInternal(
-      tensorflow::data::CardinalityOptions options) const override {
+  int64_t CardinalityInternal(tensorflow::data::CardinalityOptions options) const override {
     const TrajectoryDatasetOptions& o = options_;
     if (o.rate_limiter_timeout_ms >= 0 && o.on_timeout == kEnd) {
       return tensorflow::data::kUnknownCardinality;
@@ -210,8 +207,7 @@ class TrajectoryDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
 
  protected:
   std::shared_ptr<tensorflow::data::model::Node> CreateNode(
-      IteratorContext* ctx,
-      tensorflow::data::model::Node::Args args) const override {
+      IteratorContext* ctx, tensorflow::data::model::Node::Args args) const override {
     return tensorflow::data::model::MakeSourceNode(std::move(args));
   }
 
@@ -279,13 +275,12 @@ class TrajectoryDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
 
 std::unique_ptr<IteratorBase> TrajectoryDatasetOp::Dataset::MakeIteratorInternal(
     const std::string& prefix) const {
-  return std::make_unique<Iterator>(
-      Iterator::Params{this, prefix + "::" + kDatasetType}, num_iterators_++);
+  return std::make_unique<Iterator>(Iterator::Params{this, prefix + "::" + kDatasetType},
+                                    num_iterators_++);
 }
 
 absl::Status TrajectoryDatasetOp::Dataset::AsGraphDefInternal(
-    SerializationContext* ctx, DatasetGraphDefBuilder* b,
-    tensorflow::Node** output) const {
+    SerializationContext* ctx, DatasetGraphDefBuilder* b, tensorflow::Node** output) const {
   const TrajectoryDatasetOptions& o = options_;
   tensorflow::Node* address = nullptr;
   tensorflow::Node* table = nullptr;
@@ -317,8 +312,7 @@ absl::Status TrajectoryDatasetOp::Dataset::AsGraphDefInternal(
   return b->AddDataset(this, {address, table, seed}, attrs, output);
 }
 
-TrajectoryDatasetOp::TrajectoryDatasetOp(OpKernelConstruction* ctx)
-    : DatasetOpKernel(ctx) {
+TrajectoryDatasetOp::TrajectoryDatasetOp(OpKernelConstruction* ctx) : DatasetOpKernel(ctx) {
   TrajectoryDatasetOptions& o = attrs_;
   OP_REQUIRES_OK(ctx, ctx->GetAttr(kDtypes, &o.dtypes));
   OP_REQUIRES_OK(ctx, ctx->GetAttr(kShapes, &o.shapes));
@@ -337,15 +331,16 @@ TrajectoryDatasetOp::TrajectoryDatasetOp(OpKernelConstruction* ctx)
   OP_REQUIRES_OK(ctx, ctx->GetAttr(kReconnectTimeoutMs, &o.reconnect_timeout_ms));
   const size_t expected = kInfoFields + o.paths.size();
   OP_REQUIRES(ctx, o.dtypes.size() == expected && o.shapes.size() == expected,
-              absl::InvalidArgumentError(absl::StrCat(
-                  kDtypes, " and ", kShapes, " must have 5 + ", o.paths.size(),
-                  " entries (info, then data as ", kPaths, "), got ", o.dtypes.size(),
-                  " and ", o.shapes.size())));
+              absl::InvalidArgumentError(
+                  absl::StrCat(kDtypes, " and ", kShapes, " must have 5 + ", o.paths.size(),
+                               " entries (info, then data as ", kPaths, "), got ",
+                               o.dtypes.size(), " and ", o.shapes.size())));
   OP_REQUIRES(ctx, o.on_timeout == kEnd || o.on_timeout == kError,
               absl::InvalidArgumentError(absl::StrCat(
                   kOnTimeout, " must be 'end' or 'error', got '", o.on_timeout, "'")));
-  OP_REQUIRES(ctx, o.batch_size > 0 || !o.pad_to_longest,
-              absl::InvalidArgumentError(absl::StrCat(kPadToLongest, " needs ", kBatchSize)));
+  OP_REQUIRES(
+      ctx, o.batch_size > 0 || !o.pad_to_longest,
+      absl::InvalidArgumentError(absl::StrCat(kPadToLongest, " needs ", kBatchSize)));
 }
 
 void TrajectoryDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase** output) {
@@ -368,8 +363,7 @@ void TrajectoryDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase** output
   *output = new Dataset(ctx, std::move(options));
 }
 
-REGISTER_KERNEL_BUILDER(
-    Name("ReverbTfTrajectoryDataset").Device(::tensorflow::DEVICE_CPU),
-    TrajectoryDatasetOp);
+REGISTER_KERNEL_BUILDER(Name("ReverbTfTrajectoryDataset").Device(::tensorflow::DEVICE_CPU),
+                        TrajectoryDatasetOp);
 
 }  // namespace reverb_tf

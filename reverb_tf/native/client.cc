@@ -19,7 +19,9 @@ namespace {
 class NativeSampler {
  public:
   explicit NativeSampler(std::unique_ptr<Sampler> sampler) : sampler_(std::move(sampler)) {}
-  ~NativeSampler() { Unlocked([&] { return sampler_.reset(), 0; }); }
+  ~NativeSampler() {
+    Unlocked([&] { return sampler_.reset(), 0; });
+  }
 
   // (keys, probabilities, table_sizes, priorities, times_sampled, columns, squeezed)
   nb::object Next(double timeout) {
@@ -51,7 +53,9 @@ class NativeClient {
  public:
   NativeClient(const std::string& address, bool in_process)
       : client_(ValueOrRaise(Api().MakeClient({address, in_process}))) {}
-  ~NativeClient() { Unlocked([&] { return client_.reset(), 0; }); }
+  ~NativeClient() {
+    Unlocked([&] { return client_.reset(), 0; });
+  }
 
   nb::object ServerInfo(double timeout) {
     const WaitOptions wait = Wait(timeout);
@@ -84,9 +88,9 @@ class NativeClient {
     return ValueOrRaise(Unlocked([&] { return client_->Checkpoint(wait); }));
   }
 
-  std::vector<uint64_t> Insert(nb::object data,
-                               const std::vector<std::pair<std::string, double>>& priorities,
-                               double timeout) {
+  std::vector<uint64_t> Insert(
+      nb::object data, const std::vector<std::pair<std::string, double>>& priorities,
+      double timeout) {
     LeafReader reader;
     std::vector<StepLeaf> step;
     Nest nest;
@@ -95,8 +99,7 @@ class NativeClient {
       Tensor tensor;
       tensor.dtype = leaf.dtype;
       tensor.shape = leaf.shape;
-      tensor.buffer =
-          Buffer::CopyOf({static_cast<const char*>(leaf.data), leaf.bytes});
+      tensor.buffer = Buffer::CopyOf({static_cast<const char*>(leaf.data), leaf.bytes});
       step.push_back({node.path, std::move(tensor)});
     });
     const WaitOptions wait = Wait(timeout);
@@ -114,15 +117,15 @@ class NativeClient {
     const WaitOptions wait = Wait(timeout);
     auto state = std::make_shared<WriterState>();
     state->num_keep_alive_refs = num_keep_alive_refs;
-    state->writer = ValueOrRaise(
-        Unlocked([&] { return client_->NewTrajectoryWriter(options, wait); }));
+    state->writer =
+        ValueOrRaise(Unlocked([&] { return client_->NewTrajectoryWriter(options, wait); }));
     return new NativeWriter(std::move(state));
   }
 
-  NativeSampler* MakeSampler(const std::string& table, int64_t max_in_flight, int num_workers,
-                             std::optional<int64_t> max_samples, int64_t consume_ahead,
-                             double rate_limiter_timeout, bool end_on_timeout,
-                             bool require_steps) {
+  NativeSampler* MakeSampler(const std::string& table, int64_t max_in_flight,
+                             int num_workers, std::optional<int64_t> max_samples,
+                             int64_t consume_ahead, double rate_limiter_timeout,
+                             bool end_on_timeout, bool require_steps) {
     SamplerOptions options;
     options.table = table;
     options.max_in_flight = max_in_flight;

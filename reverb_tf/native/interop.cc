@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "cc/api/loader.h"
@@ -140,7 +141,8 @@ WaitOptions Wait(double seconds) {
   }
   options.interrupted = [] {
     nb::gil_scoped_acquire acquire;
-    return PyErr_CheckSignals() == 0 ? OkStatus() : CancelledError("interrupted by a signal");
+    return PyErr_CheckSignals() == 0 ? OkStatus()
+                                     : CancelledError("interrupted by a signal");
   };
   return options;
 }
@@ -150,16 +152,14 @@ nb::object TensorToPython(const Tensor& tensor) {
   const NumpyType type = NumpyTypeOf(tensor.dtype);
   const nb::dlpack::dtype dtype{static_cast<uint8_t>(type.code), type.bits, 1};
   auto* reference = new BufferPtr(tensor.buffer);
-  nb::capsule owner(reference,
-                    [](void* p) noexcept { delete static_cast<BufferPtr*>(p); });
+  nb::capsule owner(reference, [](void* p) noexcept { delete static_cast<BufferPtr*>(p); });
   const std::vector<size_t> shape(tensor.shape.begin(), tensor.shape.end());
   void* data = const_cast<uint8_t*>(tensor.buffer->data());
-  nb::object array =
-      tensor.writable
-          ? nb::cast(nb::ndarray<nb::numpy>(data, shape.size(), shape.data(), owner,
-                                            nullptr, dtype))
-          : nb::cast(nb::ndarray<nb::numpy, nb::ro>(data, shape.size(), shape.data(),
-                                                    owner, nullptr, dtype));
+  nb::object array = tensor.writable
+                         ? nb::cast(nb::ndarray<nb::numpy>(data, shape.size(), shape.data(),
+                                                           owner, nullptr, dtype))
+                         : nb::cast(nb::ndarray<nb::numpy, nb::ro>(
+                               data, shape.size(), shape.data(), owner, nullptr, dtype));
   if (type.exact) return array;
   return nb::make_tuple(static_cast<int>(tensor.dtype), array);
 }
@@ -196,6 +196,11 @@ bool LeafReader::ReadScalar(PyObject* value, Leaf* leaf) {
 }
 
 bool LeafReader::ReadBuffer(PyObject* value, Leaf* leaf) {
+  // numpy's dates lend their bytes without saying what they are.
+  const std::string_view type = Py_TYPE(value)->tp_name;
+  if (type == "numpy.datetime64" || type == "numpy.timedelta64" || type == "numpy.void") {
+    return false;
+  }
   if (!PyObject_CheckBuffer(value) || PyBytes_Check(value) || PyByteArray_Check(value) ||
       PyMemoryView_Check(value)) {
     return false;
@@ -219,8 +224,8 @@ bool LeafReader::ReadBuffer(PyObject* value, Leaf* leaf) {
 }
 
 Leaf LeafReader::Convert(PyObject* value, const std::string& path) {
-  nb::object result = nb::steal(
-      PyObject_CallFunction(leaf_converter, "Os", value, path.c_str()));
+  nb::object result =
+      nb::steal(PyObject_CallFunction(leaf_converter, "Os", value, path.c_str()));
   if (!result.is_valid()) throw nb::python_error();
   Leaf leaf;
   leaf.dtype = static_cast<DType>(nb::cast<int>(result[0]));

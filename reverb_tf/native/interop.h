@@ -50,7 +50,6 @@ auto Unlocked(F&& call) {
 // strings as (dtype number, list of bytes, shape).
 nb::object TensorToPython(const Tensor& tensor);
 
-
 // One leaf as contiguous bytes. Common values are read in place; everything else
 // goes through the Python function set by SetLeafConverter.
 struct Leaf {

@@ -67,14 +67,13 @@ class LogQueue {
 }  // namespace reverb_tf
 
 NB_MODULE(_native, m) {
-  using namespace reverb_tf;  // NOLINT: the module's own namespace
+  using namespace reverb_tf;     // NOLINT: the module's own namespace
   nb::set_leak_warnings(false);  // the interpreter's exit order is not ours
   m.def("set_error_factory", &SetErrorFactory);
   m.def("set_leaf_converter", &SetLeafConverter);
   m.def("start_log", [] {
-    Api().SetLogSink([](LogLevel level, const std::string& text) {
-      LogQueue::Get().Push(level, text);
-    });
+    Api().SetLogSink(
+        [](LogLevel level, const std::string& text) { LogQueue::Get().Push(level, text); });
   });
   m.def("pop_log", [] { return LogQueue::Get().Pop(); });
   m.def("stop_log", [] { LogQueue::Get().Stop(); });

@@ -43,8 +43,8 @@ nb::object AsDict(PyObject* value) {
   }
   if (PyMapping_Check(value) && !PySequence_Check(value) &&
       PyObject_HasAttrString(value, "items")) {
-    return nb::steal(PyObject_CallFunctionObjArgs(
-        reinterpret_cast<PyObject*>(&PyDict_Type), value, nullptr));
+    return nb::steal(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PyDict_Type),
+                                                  value, nullptr));
   }
   return nb::object();
 }
@@ -187,7 +187,8 @@ nb::object Nest::BuildNode(
   return node.type(*items);
 }
 
-nb::object Nest::Build(const std::function<nb::object(int, const std::string&)>& make) const {
+nb::object Nest::Build(
+    const std::function<nb::object(int, const std::string&)>& make) const {
   return BuildNode(root_, make);
 }
 

@@ -20,8 +20,8 @@ struct NestNode {
 
   Kind kind = Kind::kUnknown;
   std::string path;
-  int leaf = -1;        // index of the leaf, in order of first appearance
-  nb::object type;      // of named tuples
+  int leaf = -1;                 // index of the leaf, in order of first appearance
+  nb::object type;               // of named tuples
   std::vector<nb::object> keys;  // of dicts (as first seen) and named tuples
   std::vector<std::unique_ptr<NestNode>> children;
 };
@@ -36,7 +36,8 @@ class Nest {
   // Calls `on_leaf` for each leaf of `value` that isn't None. A structure that
   // contradicts what was seen raises ValueError with the path. `is_leaf` tells leaves
   // that would pass for containers; may be empty.
-  void Walk(PyObject* value, const std::function<void(const NestNode&, PyObject*)>& on_leaf);
+  void Walk(PyObject* value,
+            const std::function<void(const NestNode&, PyObject*)>& on_leaf);
 
   // The structure with `make(leaf index, path)` at its leaves.
   nb::object Build(const std::function<nb::object(int, const std::string&)>& make) const;
@@ -52,8 +53,9 @@ class Nest {
   void VisitSequence(NestNode* node, PyObject* value,
                      const std::function<void(const NestNode&, PyObject*)>& on_leaf);
   NestNode* Child(NestNode* node, PyObject* key, size_t hint);
-  nb::object BuildNode(const NestNode& node,
-                       const std::function<nb::object(int, const std::string&)>& make) const;
+  nb::object BuildNode(
+      const NestNode& node,
+      const std::function<nb::object(int, const std::string&)>& make) const;
 
   NestNode root_;
   int num_leaves_ = 0;

@@ -45,8 +45,7 @@ NativeTable* MakeTable(const std::string& name, nb::tuple sampler, nb::tuple rem
                          nb::cast<double>(limiter[2]), nb::cast<double>(limiter[3])};
   if (signature) {
     config.signature.emplace();
-    config.signature->structured_value =
-        std::string(signature->c_str(), signature->size());
+    config.signature->structured_value = std::string(signature->c_str(), signature->size());
   }
   config.max_bytes = max_bytes;
   config.signature_scope = static_cast<SignatureScope>(scope);
@@ -60,14 +59,17 @@ class NativeServer {
     for (const NativeTable* table : tables) all.push_back(table->table());
     server_ = ValueOrRaise(Unlocked([&] { return Api().MakeServer({host, port}, all); }));
   }
-  ~NativeServer() { Unlocked([&] { return server_.reset(), 0; }); }
+  ~NativeServer() {
+    Unlocked([&] { return server_.reset(), 0; });
+  }
 
   int port() const { return server_->port(); }
   std::string address() const { return server_->address(); }
   bool is_running() const { return server_->is_running(); }
   void Stop(double grace) {
     Unlocked([&] {
-      server_->Stop(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(grace)));
+      server_->Stop(
+          std::chrono::duration_cast<Duration>(std::chrono::duration<double>(grace)));
       return 0;
     });
   }

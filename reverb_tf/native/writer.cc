@@ -7,6 +7,16 @@
 
 namespace reverb_tf {
 
+// An int or what passes for one (numpy's, not arrays).
+std::optional<int64_t> AsIndex(PyObject* key) {
+  if (!PyIndex_Check(key) || PyBool_Check(key)) return std::nullopt;
+  const Py_ssize_t i = PyNumber_AsSsize_t(key, PyExc_IndexError);
+  if (i != -1 || !PyErr_Occurred()) return i;
+  if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
+  PyErr_Clear();  // an array: see IndexList
+  return std::nullopt;
+}
+
 // What keeps the cells of all leaves of one append.
 struct Cells {
   LeafReader reader;
@@ -16,7 +26,9 @@ struct Cells {
 
 namespace {
 
-std::string Where(const std::string& path) { return path.empty() ? "column" : "'" + path + "'"; }
+std::string Where(const std::string& path) {
+  return path.empty() ? "column" : "'" + path + "'";
+}
 
 // Fills in what points into `leaves`, which must not grow any more.
 void FinishViews(Cells* cells) {
@@ -56,17 +68,18 @@ void ColumnHistory::Check(int64_t cell) const {
   const int64_t step = cell - writer.history_begin();
   const int64_t oldest = writer.oldest_cell(column_);
   if (cell < oldest) {
-    throw nb::value_error(
-        (Where(path_) + ": step " + std::to_string(step) +
-         " has expired: the writer keeps num_keep_alive_refs=" +
-         std::to_string(state_->num_keep_alive_refs) + " steps, the oldest usable index is " +
-         std::to_string(oldest - writer.history_begin()) +
-         "; raise num_keep_alive_refs to reach further back")
-            .c_str());
+    throw nb::value_error((Where(path_) + ": step " + std::to_string(step) +
+                           " has expired: the writer keeps num_keep_alive_refs=" +
+                           std::to_string(state_->num_keep_alive_refs) +
+                           " steps, the oldest usable index is " +
+                           std::to_string(oldest - writer.history_begin()) +
+                           "; raise num_keep_alive_refs to reach further back")
+                              .c_str());
   }
   if (writer.is_hole(column_, cell)) {
-    throw nb::value_error((Where(path_) + ": cannot contain any None data references, "
-                                          "nothing was appended at step " +
+    throw nb::value_error((Where(path_) +
+                           ": cannot contain any None data references, "
+                           "nothing was appended at step " +
                            std::to_string(step))
                               .c_str());
   }
@@ -77,10 +90,8 @@ Column ColumnHistory::Get(nb::object index) const {
   column.state = state_;
   column.path = path_;
   PyObject* key = index.ptr();
-  if (PyIndex_Check(key) && !PyBool_Check(key)) {
-    const Py_ssize_t i = PyNumber_AsSsize_t(key, PyExc_IndexError);
-    if (i == -1 && PyErr_Occurred()) throw nb::python_error();
-    const int64_t cell = Resolve(i);
+  if (const std::optional<int64_t> i = AsIndex(key)) {
+    const int64_t cell = Resolve(*i);
     Check(cell);
     column.squeeze = true;
     column.runs.push_back({column_, cell, 1, 1});
@@ -108,9 +119,9 @@ nb::object IndexList(nb::object index, const std::string& path) {
   if (PyList_Check(index.ptr()) || PyTuple_Check(index.ptr())) {
     for (nb::handle i : index) {
       if (!PyIndex_Check(i.ptr()) || PyBool_Check(i.ptr())) {
-        throw nb::type_error((Where(path) + ": indices must be ints, got " +
-                              Py_TYPE(i.ptr())->tp_name)
-                                 .c_str());
+        throw nb::type_error(
+            (Where(path) + ": indices must be ints, got " + Py_TYPE(i.ptr())->tp_name)
+                .c_str());
       }
     }
     nb::list plain;
@@ -119,11 +130,13 @@ nb::object IndexList(nb::object index, const std::string& path) {
   }
   if (nb::hasattr(index, "dtype") && nb::hasattr(index, "tolist") &&
       nb::hasattr(index, "ndim") && nb::cast<int>(index.attr("ndim")) == 1) {
-    const std::string kind = nb::cast<std::string>(nb::str(index.attr("dtype").attr("kind")));
+    const std::string kind =
+        nb::cast<std::string>(nb::str(index.attr("dtype").attr("kind")));
     if (kind == "i" || kind == "u") return index.attr("tolist")();
   }
-  throw nb::type_error((Where(path) + ": indices must be an int, a slice or a list of ints, "
-                                      "got " +
+  throw nb::type_error((Where(path) +
+                        ": indices must be an int, a slice or a list of ints, "
+                        "got " +
                         Py_TYPE(index.ptr())->tp_name)
                            .c_str());
 }
@@ -157,12 +170,11 @@ Column Column::Get(nb::object index) const {
   column.state = state;
   column.path = path;
   PyObject* key = index.ptr();
-  if (squeeze) throw nb::type_error((Where(path) + " is squeezed: it has no steps").c_str());
-  if (PyIndex_Check(key) && !PyBool_Check(key)) {
-    const Py_ssize_t i = PyNumber_AsSsize_t(key, PyExc_IndexError);
-    if (i == -1 && PyErr_Occurred()) throw nb::python_error();
+  if (squeeze)
+    throw nb::type_error((Where(path) + " is squeezed: it has no steps").c_str());
+  if (const std::optional<int64_t> i = AsIndex(key)) {
     column.squeeze = true;
-    column.runs.push_back(Cell(i));
+    column.runs.push_back(Cell(*i));
     return column;
   }
   if (PySlice_Check(key)) {
@@ -214,7 +226,8 @@ void NativeWriter::Append(nb::object data, bool partial_step) {
   Cells cells;
   kept_.clear();
   Gather(data, &cells);
-  const Status status = state_->writer->Append(cells.views.data(), cells.views.size(), partial_step);
+  const Status status =
+      state_->writer->Append(cells.views.data(), cells.views.size(), partial_step);
   RaiseIfError(status);
 }
 
@@ -247,7 +260,9 @@ void NativeWriter::SetStructure(nb::object structure) {
   nest_.Walk(structure.ptr(), [](const NestNode&, PyObject*) {});
 }
 
-void NativeWriter::SetCast(const std::string& path, nb::object cast) { casts_[path] = cast; }
+void NativeWriter::SetCast(const std::string& path, nb::object cast) {
+  casts_[path] = cast;
+}
 
 uint64_t NativeWriter::CreateItem(const std::string& table, double priority,
                                   nb::object trajectory, double timeout) {
@@ -268,8 +283,8 @@ uint64_t NativeWriter::CreateItem(const std::string& table, double priority,
     columns.push_back({node.path, column->squeeze, column->runs});
   });
   const WaitOptions wait = Wait(timeout);
-  return ValueOrRaise(Unlocked(
-      [&] { return state_->writer->CreateItem(table, priority, columns, wait); }));
+  return ValueOrRaise(
+      Unlocked([&] { return state_->writer->CreateItem(table, priority, columns, wait); }));
 }
 
 void NativeWriter::Flush(int64_t ignore_last, double timeout) {
@@ -344,9 +359,9 @@ void BindWriter(nb::module_& m) {
       mixed.runs.insert(mixed.runs.end(), cell.runs.begin(), cell.runs.end());
     }
     if (squeeze && mixed.Length() != 1) {
-      throw nb::value_error(("squeeze needs exactly one cell, got " +
-                             std::to_string(mixed.Length()))
-                                .c_str());
+      throw nb::value_error(
+          ("squeeze needs exactly one cell, got " + std::to_string(mixed.Length()))
+              .c_str());
     }
     return mixed;
   });

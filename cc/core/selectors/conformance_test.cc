@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct Case {
   SelectorKind kind;
   double exponent = 1;
 };
+void PrintTo(const Case& c, std::ostream* os) { *os << c.name; }
 
 SelectorConfig ConfigOf(const Case& c) {
   SelectorConfig config;

@@ -1,8 +1,16 @@
 #include "cc/core/selectors/prioritized.h"
 
+#include <algorithm>
+
 #include "cc/core/selectors/priority_weight.h"
 
 namespace reverb_tf {
+namespace {
+
+// Picks that are looked up together.
+constexpr size_t kBatch = 64;
+
+}  // namespace
 
 void PrioritizedSelector::Insert(Slot slot, uint64_t, double priority) {
   const double weight = PriorityWeight(priority, exponent_);
@@ -39,13 +47,19 @@ void PrioritizedSelector::Clear() {
 }
 
 void PrioritizedSelector::Sample(Random* random, size_t n, Pick* out) {
-  const double total = weights_.total();
-  for (size_t i = 0; i < n; ++i) {
-    if (total > 0) {
-      const Slot slot = weights_.Find(random->Unit());
-      out[i] = {slot, weights_.Get(slot) / total};
-    } else {
-      out[i] = {zeros_[random->Below(size_)], 1.0 / static_cast<double>(size_)};
+  if (weights_.total() <= 0) {
+    const double probability = 1.0 / static_cast<double>(size_);
+    for (size_t i = 0; i < n; ++i) out[i] = {zeros_[random->Below(size_)], probability};
+    return;
+  }
+  double fractions[kBatch];
+  Slot slots[kBatch];
+  for (size_t done = 0; done < n; done += kBatch) {
+    const size_t batch = std::min(kBatch, n - done);
+    for (size_t i = 0; i < batch; ++i) fractions[i] = random->Unit();
+    weights_.Find(batch, fractions, slots);
+    for (size_t i = 0; i < batch; ++i) {
+      out[done + i] = {slots[i], weights_.Get(slots[i]) / weights_.total()};
     }
   }
 }

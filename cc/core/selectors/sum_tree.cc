@@ -10,16 +10,28 @@ double SumTree::Node::Sum() const {
 }
 
 size_t SumTree::Node::Descend(double* point) const {
-  size_t last_positive = 0;
-  for (size_t i = 0; i < kFanOut; ++i) {
-    if (child[i] <= 0) continue;
-    if (*point < child[i]) return i;
-    *point -= child[i];
-    last_positive = i;
+  // Without branches, as nobody could predict them. A child of weight zero ends
+  // where it begins, so that no point lies in it.
+  size_t index = 0;
+  double end = 0;
+  double begin = 0;
+  for (const double weight : child) {
+    end += weight;
+    const bool is_beyond = *point >= end;
+    index += is_beyond ? 1 : 0;
+    begin = is_beyond ? end : begin;
   }
-  // Rounding pushed the point past the right edge.
-  *point = child[last_positive];
-  return last_positive;
+  if (index == kFanOut) return LastChild(point);
+  *point -= begin;
+  return index;
+}
+
+size_t SumTree::Node::LastChild(double* point) const {
+  // Reached when rounding pushed the point past the right edge.
+  size_t last = kFanOut - 1;
+  while (last > 0 && child[last] == 0) --last;
+  *point = child[last];
+  return last;
 }
 
 void SumTree::Grow(size_t size) {
@@ -63,12 +75,23 @@ void SumTree::Clear() {
 }
 
 Slot SumTree::Find(double fraction) const {
-  double point = fraction * total_;
-  size_t index = 0;
-  for (size_t level = levels_.size(); level-- > 0;) {
-    index = index * kFanOut + levels_[level][index].Descend(&point);
+  Slot slot = 0;
+  Find(1, &fraction, &slot);
+  return slot;
+}
+
+void SumTree::Find(size_t n, double* fractions, Slot* slots) const {
+  for (size_t i = 0; i < n; ++i) {
+    fractions[i] *= total_;
+    slots[i] = 0;
   }
-  return static_cast<Slot>(index);
+  for (size_t level = levels_.size(); level-- > 0;) {
+    const std::vector<Node>& nodes = levels_[level];
+    for (size_t i = 0; i < n; ++i) {
+      const size_t child = nodes[slots[i]].Descend(&fractions[i]);
+      slots[i] = static_cast<Slot>(slots[i] * kFanOut + child);
+    }
+  }
 }
 
 bool SumTree::IsExact() const {

@@ -27,6 +27,9 @@ class SumTree {
   // The slot in whose share of the total the point `fraction` lies, 0 <= fraction
   // < 1. Never one of weight 0. REQUIRES: total() > 0
   Slot Find(double fraction) const;
+  // The same for `n` fractions at once, level by level, so that the cache misses of
+  // a large tree overlap. Overwrites `fractions`.
+  void Find(size_t n, double* fractions, Slot* slots) const;
 
   // True if the invariant holds (for tests).
   bool IsExact() const;
@@ -39,6 +42,8 @@ class SumTree {
     double Sum() const;
     // The child in whose share *point lies; *point becomes relative to it.
     size_t Descend(double* point) const;
+    // The last child that is not zero, and the end of its share.
+    size_t LastChild(double* point) const;
   };
 
   void Grow(size_t num_slots);

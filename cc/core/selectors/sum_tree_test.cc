@@ -77,6 +77,19 @@ TEST(SumTreeTest, ZeroWeightIsNeverFoundWhateverTheRounding) {
   }
 }
 
+TEST(SumTreeTest, FindingManyEqualsFindingOneByOne) {
+  // Seed 6.
+  Random random(6);
+  SumTree tree;
+  for (Slot slot = 0; slot < 1000; ++slot) tree.Set(slot, random.Unit());
+  std::vector<double> fractions;
+  for (int i = 0; i < 500; ++i) fractions.push_back(random.Unit());
+  std::vector<double> scratch = fractions;
+  std::vector<Slot> slots(fractions.size());
+  tree.Find(slots.size(), scratch.data(), slots.data());
+  for (size_t i = 0; i < slots.size(); ++i) EXPECT_EQ(slots[i], tree.Find(fractions[i]));
+}
+
 TEST(SumTreeTest, SmallestWeightsCanBeFound) {
   SumTree tree;
   tree.Set(4, kTiny);

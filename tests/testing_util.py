@@ -1,0 +1,57 @@
+"""What several tests use: servers, waiting for a condition, scripts in processes of their own."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+
+import reverb_tf
+
+
+def uniform_table(name='t', max_size=100, min_size=1, **kwargs):
+    """A Uniform/Fifo table."""
+    return reverb_tf.Table(
+        name,
+        reverb_tf.selectors.Uniform(),
+        reverb_tf.selectors.Fifo(),
+        max_size,
+        reverb_tf.rate_limiters.MinSize(min_size),
+        **kwargs,
+    )
+
+
+def eventually(condition, timeout=10.0):
+    """Polls until `condition()` is true; AssertionError after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f'not within {timeout} s: {condition}'
+        time.sleep(0.005)
+
+
+def start_script(source, **kwargs):
+    """A Python process that runs `source`."""
+    return subprocess.Popen(
+        [sys.executable, '-u', '-c', textwrap.dedent(source)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ, **kwargs),
+    )
+
+
+SERVER_SCRIPT = """
+    import sys
+    import reverb_tf
+    server = reverb_tf.Server([reverb_tf.Table(
+        't', reverb_tf.selectors.Uniform(), reverb_tf.selectors.Fifo(), 100,
+        reverb_tf.rate_limiters.MinSize(1))])
+    print(server.port, flush=True)
+    server.wait()
+"""
+
+
+def start_server():
+    """A server in a process of its own: (process, address)."""
+    process = start_script(SERVER_SCRIPT)
+    return process, f'localhost:{int(process.stdout.readline())}'
