@@ -74,7 +74,7 @@ def test_max_samples_makes_epochs_of_known_length():
     model = make_model()
     ds = make_dataset(server, batch_size=16, max_samples=40)
     steps = []
-    callback = keras.callbacks.LambdaCallback(on_train_batch_end=lambda i, _: steps.append(i))
+    callback = keras.callbacks.LambdaCallback(on_train_batch_end=lambda i, logs: steps.append(i))
     model.fit(ds, epochs=2, verbose=0, callbacks=[callback])
     assert steps == [0, 1, 2, 0, 1, 2]
     server.stop()
@@ -85,7 +85,7 @@ def test_an_epoch_ends_with_the_data():
     model = make_model()
     ds = make_dataset(server, batch_size=16, rate_limiter_timeout_ms=200)
     steps = []
-    callback = keras.callbacks.LambdaCallback(on_train_batch_end=lambda i, _: steps.append(i))
+    callback = keras.callbacks.LambdaCallback(on_train_batch_end=lambda i, logs: steps.append(i))
     model.fit(ds, epochs=1, verbose=0, callbacks=[callback])
     assert steps == [0, 1, 2, 3]
     server.stop()

@@ -1,5 +1,6 @@
 """Loads the op library, after a check that it was built for the TensorFlow in use."""
 
+import _thread
 import ctypes
 import functools
 import pathlib
@@ -8,7 +9,8 @@ import threading
 
 __all__ = ['check_tensorflow_version', 'ops', 'watch_interrupts']
 
-_LIBRARY = pathlib.Path(__file__).resolve().parent.parent / '_reverb_ops.so'
+# Not resolved: a build tree links the modules and the libraries from different places.
+_LIBRARY = pathlib.Path(__file__).absolute().parent.parent / '_reverb_ops.so'
 _lock = threading.Lock()
 
 
@@ -51,12 +53,33 @@ def ops():
         return _load()
 
 
-def watch_interrupts():
-    """Lets Ctrl-C end waits of the op library.
+def _on_interrupt(number, frame):
+    """As Python's own handler, but not where TensorFlow makes an exception of a status.
 
-    TensorFlow doesn't return to Python while an op waits, so that Python could not raise
-    KeyboardInterrupt. Programs with a handler of their own for SIGINT are left alone.
+    That is the first Python code to run after a wait that SIGINT ended. An exception raised
+    there would replace TensorFlow's in C++, which takes that for a fault; so the signal is
+    put off to the next instruction.
     """
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        ops()
-        ctypes.CDLL(str(_LIBRARY)).reverb_tf_watch_interrupts()
+    from tensorflow.python.eager import core
+
+    if frame is not None and frame.f_code is core._NotOkStatusException.__init__.__code__:
+        _thread.interrupt_main(number)
+    else:
+        signal.default_int_handler(number, frame)
+
+
+def watch_interrupts():
+    """Lets Ctrl-C end waits of the op library with KeyboardInterrupt.
+
+    TensorFlow doesn't return to Python while an op waits, so Python alone could not raise
+    it. Programs with a handler of their own for SIGINT are left alone.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _on_interrupt)
+    elif handler is not _on_interrupt:
+        return
+    ops()
+    ctypes.CDLL(str(_LIBRARY)).reverb_tf_watch_interrupts()
