@@ -1,10 +1,10 @@
 """Loads the op library, after a check that it was built for the TensorFlow in use."""
 
-import _thread
 import ctypes
 import functools
 import pathlib
 import signal
+import sys
 import threading
 
 __all__ = ['check_tensorflow_version', 'ops', 'watch_interrupts']
@@ -12,6 +12,11 @@ __all__ = ['check_tensorflow_version', 'ops', 'watch_interrupts']
 # Not resolved: a build tree links the modules and the libraries from different places.
 _LIBRARY = pathlib.Path(__file__).absolute().parent.parent / '_reverb_ops.so'
 _lock = threading.Lock()
+# Where TensorFlow's C++ makes Python exceptions.
+_EXCEPTION_SOURCES = (
+    'tensorflow/python/eager/core.py',
+    'tensorflow/python/framework/errors_impl.py',
+)
 
 
 def _minor(version):
@@ -53,19 +58,36 @@ def ops():
         return _load()
 
 
+def _is_making_exception(frame):
+    """Whether TensorFlow is making an exception of a status, at or above this frame."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == '__init__' and code.co_filename.endswith(_EXCEPTION_SOURCES):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _on_interrupt(number, frame):
     """As Python's own handler, but not where TensorFlow makes an exception of a status.
 
     That is the first Python code to run after a wait that SIGINT ended. An exception raised
-    there would replace TensorFlow's in C++, which takes that for a fault; so the signal is
-    put off to the next instruction.
+    there would replace TensorFlow's in C++, which takes that for a fault; so it is put off
+    until that code has returned.
     """
-    from tensorflow.python.eager import core
-
-    if frame is not None and frame.f_code is core._NotOkStatusException.__init__.__code__:
-        _thread.interrupt_main(number)
-    else:
+    if not _is_making_exception(frame):
         signal.default_int_handler(number, frame)
+    if getattr(sys.getprofile(), 'raises_interrupt', False):
+        return
+    previous = sys.getprofile()
+
+    def raise_outside(frame, event, argument):
+        if not _is_making_exception(frame):
+            sys.setprofile(previous)
+            raise KeyboardInterrupt
+
+    raise_outside.raises_interrupt = True
+    sys.setprofile(raise_outside)
 
 
 def watch_interrupts():
