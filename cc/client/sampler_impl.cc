@@ -37,6 +37,7 @@ constexpr Duration kAckDelay = std::chrono::milliseconds(50);
 constexpr Duration kFirstBackoff = std::chrono::milliseconds(10);
 constexpr Duration kLastBackoff = std::chrono::seconds(5);
 constexpr Duration kExplainWait = std::chrono::seconds(1);
+constexpr Duration kDrainWait = std::chrono::seconds(1);
 
 // What is to be handed to a caller: a sample, a batch, or an error in its place.
 struct Ready {
@@ -141,8 +142,6 @@ Result<Plan> MakePlan(const SamplerOptions& options, const TableInfo& table) {
   return plan;
 }
 
-class SamplerImpl;
-
 // A thread that keeps a stream's samples coming and assembles them ahead of the caller.
 // All fields are guarded by the sampler's mutex but for the source, which is the thread's.
 struct Worker {
@@ -209,6 +208,13 @@ class SamplerImpl : public Sampler {
   void PushReady(Worker* worker, bool short_too);
   Status Recover(Worker* worker, const Status& error, Duration* backoff,
                  TimePoint* lost_since);
+  bool AllDrained() const REQUIRES(mu_);
+  bool AtEnd() const REQUIRES(mu_);
+  void DrainWorkers() REQUIRES(mu_);
+  // Waits for something to hand out; OUT_OF_RANGE at the end of the sequence.
+  Status WaitReady(const WaitOptions& wait, Waiter* waiter) REQUIRES(mu_);
+  void Settle(Worker* worker, std::vector<StreamSample> samples, bool delivered)
+      REQUIRES(mu_);
 
   const std::shared_ptr<Transport> transport_;
   const std::shared_ptr<TableCache> cache_;
@@ -665,6 +671,57 @@ void SamplerImpl::Run(Worker* worker) {
   worker->source->Close();
 }
 
+bool SamplerImpl::AllDrained() const {
+  return std::all_of(workers_.begin(), workers_.end(),
+                     [](const auto& worker) { return worker->drained; });
+}
+
+bool SamplerImpl::AtEnd() const {
+  if (options_.max_samples && delivered_ >= *options_.max_samples) return true;
+  const bool no_more = ending_ || (options_.max_samples && options_.drop_remainder);
+  return no_more && ready_.empty() && AllDrained();
+}
+
+// The limiter's time-out ends the sequence: the workers push what they have gathered.
+void SamplerImpl::DrainWorkers() {
+  ending_ = true;
+  cv_.SignalAll();
+  const TimePoint deadline = DeadlineAfter(Clock::System()->Now(), kDrainWait);
+  while (!closed_ && ready_.empty() && !AllDrained() && cv_.WaitUntil(&mu_, deadline)) {
+  }
+}
+
+Status SamplerImpl::WaitReady(const WaitOptions& wait, Waiter* waiter) {
+  const Status waited = waiter->Until(
+      &mu_, &cv_, [this]() REQUIRES(mu_) { return !ready_.empty() || closed_ || AtEnd(); });
+  if (!waited.ok()) {
+    const bool limiter_timeout = waited.code() == StatusCode::kDeadlineExceeded &&
+                                 options_.rate_limiter_timeout <= wait.timeout;
+    if (!limiter_timeout || !options_.end_on_timeout) return waited;
+    DrainWorkers();
+  }
+  if (closed_) return CancelledError("the sampler was closed");
+  return ready_.empty() ? OutOfRangeError("end of the sequence") : OkStatus();
+}
+
+// Tells the worker what became of its samples; it is woken when there is something to
+// acknowledge or its next round is due.
+void SamplerImpl::Settle(Worker* worker, std::vector<StreamSample> samples,
+                         bool delivered) {
+  const auto n = static_cast<int64_t>(samples.size());
+  worker->ready_samples -= n;
+  (delivered ? delivered_ : claimed_) += delivered ? n : -n;
+  const bool first = worker->to_report.empty();
+  for (StreamSample& s : samples) {
+    worker->to_report.push_back(std::move(s));
+    worker->report_returned.push_back(!delivered);
+  }
+  if (first || worker->ready_samples <= options_.max_in_flight / 2) {
+    ++pokes_;
+    cv_.SignalAll();
+  }
+}
+
 Status SamplerImpl::NextPrefetched(const WaitOptions& wait, SampleBatch* out) {
   WaitOptions bounded = wait;
   bounded.timeout = std::min(wait.timeout, options_.rate_limiter_timeout);
@@ -673,73 +730,21 @@ Status SamplerImpl::NextPrefetched(const WaitOptions& wait, SampleBatch* out) {
     QueueEntry entry;
     {
       MutexLock lock(&mu_);
-      if (closed_) return CancelledError("the sampler was closed");
-      const auto drained = [this] {
-        return std::all_of(workers_.begin(), workers_.end(),
-                           [](const auto& w) { return w->drained; });
-      };
-      const auto at_end = [&]() REQUIRES(mu_) {
-        if (options_.max_samples && delivered_ >= *options_.max_samples) return true;
-        return ready_.empty() && drained() &&
-               (ending_ || (options_.max_samples && options_.drop_remainder));
-      };
-      const Status waited =
-          waiter.Until(&mu_, &cv_, [&] { return !ready_.empty() || closed_ || at_end(); });
-      if (!waited.ok()) {
-        if (waited.code() != StatusCode::kDeadlineExceeded ||
-            wait.timeout <= bounded.timeout) {
-          if (options_.rate_limiter_timeout > wait.timeout ||
-              waited.code() != StatusCode::kDeadlineExceeded) {
-            return waited;
-          }
-        }
-        if (!options_.end_on_timeout) return waited;
-        // Wait for the workers' last, short batches.
-        ending_ = true;
-        cv_.SignalAll();
-        const TimePoint deadline =
-            DeadlineAfter(Clock::System()->Now(), std::chrono::seconds(1));
-        while (!closed_ && ready_.empty() && !drained() && cv_.WaitUntil(&mu_, deadline)) {
-        }
-        if (ready_.empty()) return OutOfRangeError("rate limiter timeout");
-      }
-      if (closed_) return CancelledError("the sampler was closed");
-      if (ready_.empty()) return OutOfRangeError("end of the sequence");
+      RTF_RETURN_IF_ERROR(WaitReady(wait, &waiter));
+      // A worker's end stays in the queue: every later call gets it too.
+      if (ready_.front().worker == nullptr) return ready_.front().ready.status;
       entry = std::move(ready_.front());
       ready_.pop_front();
-      if (entry.worker == nullptr) {
-        ready_.push_front({nullptr, Ready{entry.ready.status, {}, {}, 0, {}}});
-        return entry.ready.status;
-      }
     }
-    const uint64_t generation = entry.worker->source->generation();
-    const bool is_void = entry.ready.status.ok() && IsVoid(entry.ready, generation);
-    const auto n = static_cast<int64_t>(entry.ready.samples.size());
+    Ready& ready = entry.ready;
+    const bool is_void =
+        ready.status.ok() && IsVoid(ready, entry.worker->source->generation());
+    const bool delivered = ready.status.ok() && !is_void;
     MutexLock lock(&mu_);
-    entry.worker->ready_samples -= n;
-    const bool delivered = entry.ready.status.ok() && !is_void;
-    const bool was_empty = entry.worker->to_report.empty();
-    for (StreamSample& s : entry.ready.samples) {
-      entry.worker->to_report.push_back(std::move(s));
-      entry.worker->report_returned.push_back(!delivered);
-    }
-    // The worker is woken to acknowledge, and when its next round is due.
-    const bool round_due = entry.worker->ready_samples <= options_.max_in_flight / 2;
-    if (was_empty || round_due) {
-      ++pokes_;
-      cv_.SignalAll();
-    }
-    if (is_void) {
-      claimed_ -= n;
-      continue;
-    }
-    if (!delivered) {
-      claimed_ -= n;
-      return entry.ready.status;
-    }
-    delivered_ += n;
-    *out = std::move(entry.ready.batch);
-    return OkStatus();
+    Settle(entry.worker, std::move(ready.samples), delivered);
+    if (is_void) continue;
+    if (delivered) *out = std::move(ready.batch);
+    return ready.status;
   }
 }
 
