@@ -1,6 +1,5 @@
 """Server and client: inserts, samples, updates, information, over both roads."""
 
-import os
 import pickle
 import signal
 import threading
@@ -271,7 +270,7 @@ def test_frozen_server_ends_calls_by_their_timeout():
     try:
         client = reverb_tf.Client(address)
         client.server_info(timeout=20)
-        os.kill(process.pid, signal.SIGSTOP)
+        testing_util.freeze(process)
         with pytest.raises(errors.DeadlineExceededError):
             client.server_info(timeout=0.5)
         with pytest.raises(errors.DeadlineExceededError):

@@ -1,6 +1,8 @@
 """What several tests use: servers, waiting for a condition, scripts in processes of their own."""
 
 import os
+import pathlib
+import signal
 import subprocess
 import sys
 import textwrap
@@ -38,6 +40,18 @@ def start_script(source, **kwargs):
         text=True,
         env=dict(os.environ, **kwargs),
     )
+
+
+def freeze(process):
+    """Stops a process by SIGSTOP; all of its threads stand still when this returns."""
+    os.kill(process.pid, signal.SIGSTOP)
+    tasks = pathlib.Path(f'/proc/{process.pid}/task')
+
+    def stopped():
+        states = [(t / 'stat').read_text().rsplit(')', 1)[1].split()[0] for t in tasks.iterdir()]
+        return all(state == 'T' for state in states)
+
+    eventually(stopped)
 
 
 SERVER_SCRIPT = """

@@ -2,256 +2,338 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
+#include <string>
 #include <string_view>
-#include <utility>
+#include <unordered_map>
+
+#include "cc/base/varint.h"
 
 namespace reverb_tf {
-
-// A column as it is delivered: with time dimension or without.
-struct BatchAssembler::View {
-  ColumnView column;
-  bool squeeze = false;
-
-  Shape shape() const {
-    Shape shape = column.cell().shape;
-    if (!squeeze) shape.insert(shape.begin(), column.length());
-    return shape;
-  }
-};
-
 namespace {
 
-void AppendInfo(const SampledItem& s, SampleBatch* out) {
-  out->keys.push_back(s.item->key());
-  out->probabilities.push_back(s.probability);
-  out->table_sizes.push_back(s.table_size);
-  out->priorities.push_back(s.priority);
-  out->times_sampled.push_back(s.times_sampled);
+void ClearInfo(SampleBatch* out) {
+  out->keys.clear();
+  out->probabilities.clear();
+  out->table_sizes.clear();
+  out->priorities.clear();
+  out->times_sampled.clear();
 }
 
-// Rows of a column, decoding each compressed chunk once though slices share it.
-Status CopyColumn(const ColumnView& column, uint8_t* dest) {
-  for (const ChunkSlice& slice : column) {
-    RTF_RETURN_IF_ERROR(slice.chunk->CopyRows(slice.offset, slice.length, dest));
-    dest += static_cast<size_t>(slice.length) * slice.chunk->row_bytes();
-  }
-  return OkStatus();
+void AppendInfo(const SampledItem& sample, SampleBatch* out) {
+  out->keys.push_back(sample.item->key());
+  out->probabilities.push_back(sample.probability);
+  out->table_sizes.push_back(sample.table_size);
+  out->priorities.push_back(sample.priority);
+  out->times_sampled.push_back(sample.times_sampled);
 }
 
-// Appends the strings of a column to `out`, content by content.
-class StringGatherer {
- public:
-  Status Add(const ColumnView& column) {
-    const int64_t cell = NumElements(column.cell().shape);
-    for (const ChunkSlice& slice : column) {
-      RTF_ASSIGN_OR_RETURN(BufferPtr plain, slice.chunk->Decode());
-      RTF_ASSIGN_OR_RETURN(
-          const StringContent content,
-          ParseStringContent(plain->view(), cell * slice.chunk->num_rows()));
-      size_t at = 0;
-      const auto begin = static_cast<size_t>(cell * slice.offset);
-      const auto end = begin + static_cast<size_t>(cell * slice.length);
-      for (size_t i = 0; i < end; ++i) {
-        if (i >= begin) elements_.push_back(content.bytes.substr(at, content.lengths[i]));
-        at += content.lengths[i];
-      }
-      kept_.push_back(std::move(plain));
+// A peer's small message may decode to more than there is memory.
+Result<BufferPtr> AllocateBuffer(size_t count, size_t size) {
+  size_t bytes = 0;
+  if (!__builtin_mul_overflow(count, size, &bytes)) {
+    try {
+      return Buffer::Allocate(bytes);
+    } catch (const std::bad_alloc&) {
     }
-    return OkStatus();
   }
-  void AddEmpty(int64_t n) { elements_.resize(elements_.size() + static_cast<size_t>(n)); }
-  BufferPtr Finish() const { return Buffer::CopyOf(MakeStringContent(elements_)); }
-
- private:
-  std::vector<std::string_view> elements_;
-  std::vector<BufferPtr> kept_;
-};
-
-bool IsAligned(const BufferPtr& buffer) {
-  return reinterpret_cast<uintptr_t>(buffer->data()) % Buffer::kAlignment == 0;
+  return ResourceExhaustedError("no memory for a tensor of " + std::to_string(count) +
+                                " x " + std::to_string(size) + " bytes");
 }
 
-// The chunk's own buffer if the column is all of it and it can be read in place.
-BufferPtr WholeChunk(const ColumnView& column) {
+// The buffer of a column that can be read in place, else null.
+BufferPtr SharedBuffer(const ColumnView& column) {
   if (column.num_slices != 1) return nullptr;
   const ChunkSlice& slice = *column.slices;
   const Chunk& chunk = *slice.chunk;
-  if (!chunk.is_plain() || slice.length != chunk.num_rows()) return nullptr;
   const BufferPtr& buffer = chunk.payload_buffer();
-  return buffer && IsAligned(buffer) ? buffer : nullptr;
+  if (!buffer || !chunk.is_plain() || slice.length != chunk.num_rows() ||
+      chunk.payload().data() != buffer->view().data() ||
+      chunk.payload().size() != buffer->size() ||
+      reinterpret_cast<uintptr_t>(buffer->data()) % Buffer::kAlignment != 0) {
+    return nullptr;
+  }
+  return buffer;
+}
+
+// ---- numbers ----
+
+// Copies rows; a chunk that must be decoded and is used more than once is decoded once.
+class RowCopier {
+ public:
+  // To be told of all columns before the first Copy.
+  void Announce(const ColumnView& column) {
+    for (const ChunkSlice& slice : column) {
+      if (!slice.chunk->is_plain()) ++uses_[slice.chunk.get()].left;
+    }
+  }
+
+  Status Copy(const ColumnView& column, uint8_t* dest) {
+    for (const ChunkSlice& slice : column) {
+      const Chunk& chunk = *slice.chunk;
+      const size_t bytes = static_cast<size_t>(slice.length) * chunk.row_bytes();
+      if (bytes == 0) continue;
+      if (chunk.is_plain()) {
+        std::memcpy(dest, chunk.payload().data() + Offset(slice), bytes);
+      } else {
+        RTF_RETURN_IF_ERROR(CopyDecoded(slice, bytes, dest));
+      }
+      dest += bytes;
+    }
+    return OkStatus();
+  }
+
+ private:
+  struct Uses {
+    int64_t left = 0;
+    BufferPtr plain;
+  };
+
+  static size_t Offset(const ChunkSlice& slice) {
+    return static_cast<size_t>(slice.offset) * slice.chunk->row_bytes();
+  }
+
+  Status CopyDecoded(const ChunkSlice& slice, size_t bytes, uint8_t* dest) {
+    Uses& uses = uses_[slice.chunk.get()];
+    if (--uses.left == 0 && !uses.plain) {
+      return slice.chunk->CopyRows(slice.offset, slice.length, dest);
+    }
+    if (!uses.plain) {
+      RTF_ASSIGN_OR_RETURN(uses.plain, slice.chunk->Decode());
+    }
+    std::memcpy(dest, uses.plain->data() + Offset(slice), bytes);
+    if (uses.left == 0) uses.plain = nullptr;
+    return OkStatus();
+  }
+
+  std::unordered_map<const Chunk*, Uses> uses_;
+};
+
+// Rows of all columns, each padded with zeros to `rows`.
+Result<BufferPtr> GatherRows(const std::vector<DeliveredColumn>& columns, int64_t rows) {
+  const size_t row_bytes = columns[0].view.slices->chunk->row_bytes();
+  size_t stride = 0;
+  if (__builtin_mul_overflow(static_cast<size_t>(rows), row_bytes, &stride)) {
+    return ResourceExhaustedError("a column of " + std::to_string(rows) +
+                                  " rows is too large");
+  }
+  RTF_ASSIGN_OR_RETURN(BufferPtr buffer, AllocateBuffer(columns.size(), stride));
+  RowCopier copier;
+  for (const DeliveredColumn& column : columns) copier.Announce(column.view);
+  uint8_t* dest = buffer->mutable_data();
+  for (const DeliveredColumn& column : columns) {
+    RTF_RETURN_IF_ERROR(copier.Copy(column.view, dest));
+    const size_t used = static_cast<size_t>(column.length()) * row_bytes;
+    if (used < stride) std::memset(dest + used, 0, stride - used);
+    dest += stride;
+  }
+  return buffer;
+}
+
+// ---- strings ----
+
+// Joins slices of string chunks into one content form. Each chunk is decoded and parsed
+// once.
+class StringJoiner {
+ public:
+  Status Append(const ColumnView& column) {
+    const int64_t per_row = NumElements(column.cell().shape);
+    for (const ChunkSlice& slice : column) {
+      RTF_ASSIGN_OR_RETURN(const Parsed* chunk, Parse(*slice.chunk, per_row));
+      const auto begin = static_cast<size_t>(slice.offset * per_row);
+      const auto end = begin + static_cast<size_t>(slice.length * per_row);
+      for (size_t i = begin; i < end; ++i) AppendVarint(&lengths_, Length(*chunk, i));
+      pieces_.push_back(chunk->bytes.substr(chunk->starts[begin],
+                                            chunk->starts[end] - chunk->starts[begin]));
+    }
+    return OkStatus();
+  }
+  void AppendEmpty(int64_t n) { lengths_.append(static_cast<size_t>(n), '\0'); }
+
+  Result<BufferPtr> Finish() const {
+    size_t size = lengths_.size();
+    for (const std::string_view piece : pieces_) size += piece.size();
+    RTF_ASSIGN_OR_RETURN(BufferPtr buffer, AllocateBuffer(size, 1));
+    uint8_t* dest = Put(lengths_, buffer->mutable_data());
+    for (const std::string_view piece : pieces_) dest = Put(piece, dest);
+    return buffer;
+  }
+
+ private:
+  struct Parsed {
+    BufferPtr plain;  // what `bytes` points into; null: the chunk
+    std::string_view bytes;
+    std::vector<uint64_t> starts;  // of the elements in bytes, and the end
+  };
+
+  static uint64_t Length(const Parsed& chunk, size_t i) {
+    return chunk.starts[i + 1] - chunk.starts[i];
+  }
+  static uint8_t* Put(std::string_view bytes, uint8_t* dest) {
+    if (!bytes.empty()) std::memcpy(dest, bytes.data(), bytes.size());
+    return dest + bytes.size();
+  }
+
+  Result<const Parsed*> Parse(const Chunk& chunk, int64_t per_row) {
+    const auto found = parsed_.find(&chunk);
+    if (found != parsed_.end()) return &found->second;
+    Parsed parsed;
+    std::string_view content = chunk.payload();
+    if (!chunk.is_plain()) {
+      RTF_ASSIGN_OR_RETURN(parsed.plain, chunk.Decode());
+      content = parsed.plain->view();
+    }
+    RTF_ASSIGN_OR_RETURN(StringContent strings,
+                         ParseStringContent(content, per_row * chunk.num_rows()));
+    parsed.bytes = strings.bytes;
+    parsed.starts = std::move(strings.lengths);
+    uint64_t at = 0;
+    for (uint64_t& start : parsed.starts) at += std::exchange(start, at);
+    parsed.starts.push_back(at);
+    return &parsed_.emplace(&chunk, std::move(parsed)).first->second;
+  }
+
+  std::string lengths_;
+  std::vector<std::string_view> pieces_;
+  std::unordered_map<const Chunk*, Parsed> parsed_;
+};
+
+Result<BufferPtr> GatherStrings(const std::vector<DeliveredColumn>& columns, int64_t rows) {
+  StringJoiner joiner;
+  const int64_t per_row = NumElements(columns[0].view.cell().shape);
+  for (const DeliveredColumn& column : columns) {
+    RTF_RETURN_IF_ERROR(joiner.Append(column.view));
+    int64_t padding = 0;
+    if (__builtin_mul_overflow(rows - column.length(), per_row, &padding)) {
+      return ResourceExhaustedError("a string column is too large to be padded");
+    }
+    joiner.AppendEmpty(padding);
+  }
+  return joiner.Finish();
+}
+
+Result<BufferPtr> Gather(const std::vector<DeliveredColumn>& columns, int64_t rows) {
+  // Strings and decoders allocate what a peer's data say.
+  try {
+    return columns[0].view.cell().dtype == DType::kString ? GatherStrings(columns, rows)
+                                                          : GatherRows(columns, rows);
+  } catch (const std::bad_alloc&) {
+    return ResourceExhaustedError("no memory to assemble a column");
+  } catch (const std::length_error&) {
+    return ResourceExhaustedError("no memory to assemble a column");
+  }
+}
+
+bool SameCell(const TensorSpec& a, const TensorSpec& b) {
+  return &a == &b || (a.dtype == b.dtype && a.shape == b.shape);
+}
+
+void SetShape(const DeliveredColumn& column, int64_t rows, Shape* shape) {
+  if (!column.squeeze) shape->push_back(rows);
+  const Shape& cell = column.view.cell().shape;
+  shape->insert(shape->end(), cell.begin(), cell.end());
 }
 
 }  // namespace
 
-int BatchAssembler::NumColumns(const Item& item) const {
-  return layout_.order.empty() ? item.num_columns()
-                               : static_cast<int>(layout_.order.size());
-}
-
-BatchAssembler::View BatchAssembler::ColumnOf(const Item& item, int i) const {
-  const auto at = static_cast<size_t>(i);
-  View view{item.column(layout_.order.empty() ? i : layout_.order[at]), false};
-  view.squeeze = view.column.squeeze;
-  // An item written as one step comes in the rank that the reader declared.
-  if (!view.squeeze && at < layout_.specs.size() && view.column.length() == 1) {
-    const TensorSpec& spec = layout_.specs[at];
-    view.squeeze =
-        !spec.unknown_rank && spec.shape.size() == view.column.cell().shape.size();
-  }
-  return view;
-}
-
-std::string BatchAssembler::PathOf(int i) const {
-  const auto at = static_cast<size_t>(i);
-  if (at < layout_.specs.size() && !layout_.specs[at].path.empty()) {
-    return "'" + layout_.specs[at].path + "'";
-  }
-  return "column " + std::to_string(i);
-}
-
-Status BatchAssembler::CheckSteps(const SampledItem& sample) const {
-  const Item& item = *sample.item;
-  bool ok = true;
-  std::string columns;
-  for (int i = 0; i < NumColumns(item); ++i) {
-    const ColumnView column = item.column(i);
-    ok &= column.squeeze == item.column(0).squeeze &&
-          column.length() == item.column(0).length();
-    columns +=
-        (i ? ", " : "") + PathOf(i) + " has " +
-        (column.squeeze ? "no time dimension" : std::to_string(column.length()) + " steps");
-  }
-  if (ok) return OkStatus();
-  return InvalidArgumentError(
-      "item " + std::to_string(item.key()) +
-      " can't be split into steps, it is a non timestep trajectory: " + columns +
-      "; use emit_timesteps=False to get columns whole");
-}
-
-Status BatchAssembler::Check(const SampledItem& sample) const {
-  const Item& item = *sample.item;
-  const auto key = std::to_string(item.key());
-  for (int column : layout_.order) {
-    if (column < item.num_columns()) continue;
-    return InvalidArgumentError("item " + key + " has " +
-                                std::to_string(item.num_columns()) + " columns, expected " +
-                                std::to_string(layout_.order.size()));
-  }
-  if (layout_.require_steps) RTF_RETURN_IF_ERROR(CheckSteps(sample));
-  if (!layout_.check_specs) return OkStatus();
-  if (item.num_columns() != static_cast<int>(layout_.specs.size())) {
-    return InvalidArgumentError("item " + key + " has " +
-                                std::to_string(item.num_columns()) + " columns, expected " +
-                                std::to_string(layout_.specs.size()) +
-                                " (dtypes and shapes of the dataset)");
-  }
-  for (int i = 0; i < item.num_columns(); ++i) {
-    const View view = ColumnOf(item, i);
-    const TensorSpec& spec = layout_.specs[static_cast<size_t>(i)];
-    const Shape shape = view.shape();
-    if (view.column.cell().dtype == spec.dtype && ShapeIsCompatible(spec, shape)) continue;
-    return InvalidArgumentError(
-        "item " + key + ": " + PathOf(i) + " got " + DTypeName(view.column.cell().dtype) +
-        ShapeString(shape) + " expected " + spec.ToString() +
-        "; it was given back: delete it with mutate_priorities(table, deletes=[" + key +
-        "]), or give the table a signature so that such items are refused");
-  }
-  return OkStatus();
-}
-
 Status BatchAssembler::AssembleOne(const SampledItem& sample, SampleBatch* out) const {
-  AppendInfo(sample, out);
   const Item& item = *sample.item;
-  for (int i = 0; i < NumColumns(item); ++i) {
-    const View view = ColumnOf(item, i);
-    Tensor tensor;
-    tensor.dtype = view.column.cell().dtype;
-    tensor.shape = view.shape();
-    tensor.buffer = WholeChunk(view.column);
-    if (!tensor.buffer) {
-      tensor.writable = true;
-      if (tensor.dtype == DType::kString) {
-        StringGatherer strings;
-        RTF_RETURN_IF_ERROR(strings.Add(view.column));
-        tensor.buffer = strings.Finish();
-      } else {
-        const size_t row = view.column.slices->chunk->row_bytes();
-        tensor.buffer = Buffer::Allocate(static_cast<size_t>(view.column.length()) * row);
-        RTF_RETURN_IF_ERROR(CopyColumn(view.column, tensor.buffer->mutable_data()));
-      }
+  ClearInfo(out);
+  AppendInfo(sample, out);
+  const auto num_columns = static_cast<size_t>(plan_.num_columns(item));
+  out->columns.resize(num_columns);
+  out->squeezed.resize(num_columns);
+  out->lengths.clear();
+  Columns one(1);
+  for (size_t i = 0; i < num_columns; ++i) {
+    one[0] = plan_.column(item, static_cast<int>(i));
+    Tensor& tensor = out->columns[i];
+    tensor.dtype = one[0].view.cell().dtype;
+    tensor.shape.clear();
+    SetShape(one[0], one[0].length(), &tensor.shape);
+    out->squeezed[i] = one[0].squeeze;
+    tensor.buffer = SharedBuffer(one[0].view);
+    tensor.writable = tensor.buffer == nullptr;
+    if (tensor.writable) {
+      RTF_ASSIGN_OR_RETURN(tensor.buffer, Gather(one, one[0].length()));
     }
-    out->columns.push_back(std::move(tensor));
-    out->squeezed.push_back(view.squeeze);
   }
   return OkStatus();
 }
 
-Status BatchAssembler::Batch(const std::vector<SampledItem>& samples, int i,
-                             SampleBatch* out) const {
-  const View first = ColumnOf(*samples[0].item, i);
-  const TensorSpec& cell = first.column.cell();
-  int64_t longest = 0;
-  std::vector<int32_t> lengths;
-  for (const SampledItem& sample : samples) {
-    const View view = ColumnOf(*sample.item, i);
-    const int64_t n = view.column.length();
-    const TensorSpec& c = view.column.cell();
-    const bool same_cell = &c == &cell || (c.dtype == cell.dtype && c.shape == cell.shape);
-    if (!same_cell || view.squeeze != first.squeeze ||
-        (!layout_.pad_to_longest && n != first.column.length())) {
-      return InvalidArgumentError(
-          PathOf(i) + ": items of " + DTypeName(cell.dtype) + ShapeString(first.shape()) +
-          " and " + DTypeName(c.dtype) + ShapeString(view.shape()) +
-          " can't be batched; use pad_to_longest=True, reverb_tf.data.padded_batch or "
-          "reverb_tf.data.ragged_batch for trajectories of different lengths");
-    }
-    longest = std::max(longest, n);
-    if (layout_.pad_to_longest) lengths.push_back(static_cast<int32_t>(n));
-  }
-  Tensor tensor;
-  tensor.dtype = cell.dtype;
-  tensor.writable = true;
-  tensor.shape = cell.shape;
-  if (!first.squeeze) tensor.shape.insert(tensor.shape.begin(), longest);
-  tensor.shape.insert(tensor.shape.begin(), static_cast<int64_t>(samples.size()));
-  if (cell.dtype == DType::kString) {
-    StringGatherer strings;
-    for (const SampledItem& sample : samples) {
-      const ColumnView column = ColumnOf(*sample.item, i).column;
-      RTF_RETURN_IF_ERROR(strings.Add(column));
-      strings.AddEmpty((longest - column.length()) * NumElements(cell.shape));
-    }
-    tensor.buffer = strings.Finish();
-  } else {
-    const size_t row = first.column.slices->chunk->row_bytes();
-    const size_t stride = row * static_cast<size_t>(longest);
-    tensor.buffer = Buffer::Allocate(stride * samples.size());
-    uint8_t* dest = tensor.buffer->mutable_data();
-    for (const SampledItem& sample : samples) {
-      const ColumnView column = ColumnOf(*sample.item, i).column;
-      RTF_RETURN_IF_ERROR(CopyColumn(column, dest));
-      const size_t used = row * static_cast<size_t>(column.length());
-      if (used < stride) std::memset(dest + used, 0, stride - used);
-      dest += stride;
-    }
-  }
-  out->columns.push_back(std::move(tensor));
-  out->squeezed.push_back(first.squeeze);
-  if (layout_.pad_to_longest) out->lengths.push_back(std::move(lengths));
-  return OkStatus();
-}
-
-Status BatchAssembler::AssembleBatch(const std::vector<SampledItem>& samples,
+Status BatchAssembler::AssembleBatch(const std::vector<const SampledItem*>& samples,
                                      SampleBatch* out) const {
-  const int num_columns = NumColumns(*samples[0].item);
-  for (const SampledItem& sample : samples) {
-    AppendInfo(sample, out);
-    if (NumColumns(*sample.item) == num_columns) continue;
-    return InvalidArgumentError("items of " + std::to_string(num_columns) + " and " +
-                                std::to_string(NumColumns(*sample.item)) +
-                                " columns can't be batched");
+  const int num_columns = plan_.num_columns(*samples[0]->item);
+  ClearInfo(out);
+  for (const SampledItem* sample : samples) {
+    AppendInfo(*sample, out);
+    const int n = plan_.num_columns(*sample->item);
+    if (n == num_columns) continue;
+    return InvalidArgumentError(
+        "items of " + std::to_string(num_columns) + " and of " + std::to_string(n) +
+        " columns (keys " + std::to_string(samples[0]->item->key()) + ", " +
+        std::to_string(sample->item->key()) + ") can't be one batch; read them unbatched");
   }
-  for (int i = 0; i < num_columns; ++i) RTF_RETURN_IF_ERROR(Batch(samples, i, out));
+  out->columns.resize(static_cast<size_t>(num_columns));
+  out->squeezed.resize(static_cast<size_t>(num_columns));
+  out->lengths.resize(pad_to_longest_ ? static_cast<size_t>(num_columns) : 0);
+  Columns columns;
+  columns.reserve(samples.size());
+  for (int i = 0; i < num_columns; ++i) {
+    columns.clear();
+    for (const SampledItem* sample : samples) {
+      columns.push_back(plan_.column(*sample->item, i));
+    }
+    RTF_RETURN_IF_ERROR(FillColumn(i, columns, out));
+  }
+  return OkStatus();
+}
+
+Status BatchAssembler::CheckAlike(int index, const Columns& columns) const {
+  const DeliveredColumn& first = columns[0];
+  const TensorSpec& cell = first.view.cell();
+  const int64_t length = first.length();
+  for (const DeliveredColumn& column : columns) {
+    const bool same_type =
+        SameCell(column.view.cell(), cell) && column.squeeze == first.squeeze;
+    if (same_type && (pad_to_longest_ || column.length() == length)) continue;
+    const std::string problem = plan_.Name(index) + " has shapes " + DTypeName(cell.dtype) +
+                                ShapeString(first.shape()) + " and " +
+                                DTypeName(column.view.cell().dtype) +
+                                ShapeString(column.shape()) + " in one batch";
+    if (!same_type) {
+      return InvalidArgumentError(problem +
+                                  "; read such items unbatched, or give the table a "
+                                  "signature, which refuses one of the kinds");
+    }
+    return InvalidArgumentError(problem +
+                                "; use pad_to_longest=True, or read unbatched and use "
+                                "reverb_tf.data.padded_batch or ragged_batch");
+  }
+  return OkStatus();
+}
+
+Status BatchAssembler::FillColumn(int index, const Columns& columns,
+                                  SampleBatch* out) const {
+  RTF_RETURN_IF_ERROR(CheckAlike(index, columns));
+  const auto at = static_cast<size_t>(index);
+  int64_t longest = 0;
+  for (const DeliveredColumn& column : columns) {
+    longest = std::max(longest, column.length());
+  }
+  if (pad_to_longest_) {
+    out->lengths[at].clear();
+    for (const DeliveredColumn& column : columns) {
+      out->lengths[at].push_back(static_cast<int32_t>(column.length()));
+    }
+  }
+  Tensor& tensor = out->columns[at];
+  tensor.dtype = columns[0].view.cell().dtype;
+  tensor.shape.assign(1, static_cast<int64_t>(columns.size()));
+  SetShape(columns[0], longest, &tensor.shape);
+  out->squeezed[at] = columns[0].squeeze;
+  tensor.writable = true;
+  RTF_ASSIGN_OR_RETURN(tensor.buffer, Gather(columns, longest));
   return OkStatus();
 }
 

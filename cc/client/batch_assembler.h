@@ -2,53 +2,48 @@
 #ifndef REVERB_TF_CC_CLIENT_BATCH_ASSEMBLER_H_
 #define REVERB_TF_CC_CLIENT_BATCH_ASSEMBLER_H_
 
-#include <optional>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "cc/api/sampler.h"
 #include "cc/base/status.h"
+#include "cc/client/delivery_plan.h"
 #include "cc/core/table.h"
 
 namespace reverb_tf {
 
-// How a reader wants the columns of its samples.
-struct ColumnLayout {
-  // Item column of each delivered column; empty: all, in their order.
-  std::vector<int> order;
-  // What the reader declared, in delivered order (paths for texts; empty: anything).
-  std::vector<TensorSpec> specs;
-  bool check_specs = false;
-  bool require_steps = false;
-  bool pad_to_longest = false;
-};
-
-// Thread-compatible.
+// Fills SampleBatches. One copy a row (none for a column that can share its chunk's
+// buffer); a compressed chunk that several slices of a column use is decoded once.
+// One allocation a column; `out` is reused, so that a caller who gives the same one
+// again saves those of its vectors. Immutable and thread-safe.
 class BatchAssembler {
  public:
-  explicit BatchAssembler(ColumnLayout layout) : layout_(std::move(layout)) {}
+  BatchAssembler(DeliveryPlan plan, bool pad_to_longest)
+      : plan_(std::move(plan)), pad_to_longest_(pad_to_longest) {}
 
-  // OK if the sample may be delivered. INVALID_ARGUMENT names key, path, what was got
-  // and expected, and the way out.
-  Status Check(const SampledItem& sample) const;
+  const DeliveryPlan& plan() const { return plan_; }
 
-  // Tensors of one sample. A column that is one whole plain chunk with a buffer of its
-  // own, 64-byte aligned, shares it.
+  // One sample, columns as they are. A column that is one whole plain chunk with a
+  // 64-byte aligned buffer of its own shares it (writable = false).
+  // DATA_LOSS for a damaged chunk, RESOURCE_EXHAUSTED without memory; then `out` is
+  // unspecified. REQUIRES: plan().Check() of the item is OK.
   Status AssembleOne(const SampledItem& sample, SampleBatch* out) const;
-  // Tensors of `samples`, [B, …]. INVALID_ARGUMENT for columns of unequal dtype, cell or
-  // (without pad_to_longest) length, naming the path, both and the cures.
-  Status AssembleBatch(const std::vector<SampledItem>& samples, SampleBatch* out) const;
+
+  // The samples as [B, …]. Also INVALID_ARGUMENT for columns that differ in dtype, cell or
+  // (without padding) length: names the path, both shapes and the cures.
+  // REQUIRES: samples is not empty, plan().Check() of each is OK.
+  Status AssembleBatch(const std::vector<const SampledItem*>& samples,
+                       SampleBatch* out) const;
 
  private:
-  struct View;
+  using Columns = std::vector<DeliveredColumn>;
 
-  int NumColumns(const Item& item) const;
-  View ColumnOf(const Item& item, int i) const;
-  std::string PathOf(int i) const;
-  Status CheckSteps(const SampledItem& sample) const;
-  Status Batch(const std::vector<SampledItem>& samples, int i, SampleBatch* out) const;
+  // The tensor of column `index` of all samples.
+  Status FillColumn(int index, const Columns& columns, SampleBatch* out) const;
+  Status CheckAlike(int index, const Columns& columns) const;
 
-  const ColumnLayout layout_;
+  const DeliveryPlan plan_;
+  const bool pad_to_longest_;
 };
 
 }  // namespace reverb_tf

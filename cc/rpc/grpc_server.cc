@@ -22,33 +22,51 @@ constexpr char kUnixPrefix[] = "unix:";
 
 bool IsUnix(const std::string& host) { return host.rfind(kUnixPrefix, 0) == 0; }
 
-// A plain socket's word on whether the address is free: gRPC binds what it can of
-// several addresses and would take over the socket file of a living server.
-bool PortIsTaken(int family, int port) {
-  const int fd = socket(family, SOCK_STREAM, 0);
-  if (fd < 0) return false;
-  const int on = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  sockaddr_storage address{};
-  socklen_t size = 0;
-  if (family == AF_INET) {
-    auto* a = reinterpret_cast<sockaddr_in*>(&address);
-    a->sin_family = AF_INET;
-    a->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    a->sin_port = htons(static_cast<uint16_t>(port));
-    size = sizeof *a;
-  } else {
-    auto* a = reinterpret_cast<sockaddr_in6*>(&address);
-    a->sin6_family = AF_INET6;
-    a->sin6_addr = in6addr_loopback;
-    a->sin6_port = htons(static_cast<uint16_t>(port));
-    size = sizeof *a;
+// A plain socket bound to the loopback address of a family; closed at the end.
+class LoopbackSocket {
+ public:
+  // Port 0: the system picks.
+  LoopbackSocket(int family, int port) : fd_(socket(family, SOCK_STREAM, 0)) {
+    if (fd_ < 0) return;
+    // Listeners that set this too (gRPC's do) can bind the port while we hold it.
+    const int on = 1;
+    setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_storage address{};
+    socklen_t size = sizeof(sockaddr_in);
+    if (family == AF_INET) {
+      auto* a = reinterpret_cast<sockaddr_in*>(&address);
+      a->sin_family = AF_INET;
+      a->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      a->sin_port = htons(static_cast<uint16_t>(port));
+    } else {
+      auto* a = reinterpret_cast<sockaddr_in6*>(&address);
+      a->sin6_family = AF_INET6;
+      a->sin6_addr = in6addr_loopback;
+      a->sin6_port = htons(static_cast<uint16_t>(port));
+      size = sizeof *a;
+    }
+    error_ = bind(fd_, reinterpret_cast<sockaddr*>(&address), size) == 0 ? 0 : errno;
+    size = sizeof address;
+    if (error_ != 0) return;
+    getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = ntohs(family == AF_INET ? reinterpret_cast<sockaddr_in*>(&address)->sin_port
+                                    : reinterpret_cast<sockaddr_in6*>(&address)->sin6_port);
   }
-  const bool taken =
-      bind(fd, reinterpret_cast<sockaddr*>(&address), size) != 0 && errno == EADDRINUSE;
-  close(fd);
-  return taken;
-}
+  ~LoopbackSocket() {
+    if (fd_ >= 0) close(fd_);
+  }
+  LoopbackSocket(const LoopbackSocket&) = delete;
+  LoopbackSocket& operator=(const LoopbackSocket&) = delete;
+
+  int port() const { return port_; }
+  bool is_taken() const { return error_ == EADDRINUSE; }
+  bool is_bound() const { return port_ != 0; }
+
+ private:
+  const int fd_;
+  int error_ = 0;
+  int port_ = 0;
+};
 
 bool SocketIsServed(const std::string& path) {
   sockaddr_un address{};
@@ -73,6 +91,11 @@ Status InUse(const std::string& address) {
                             " is in use; choose another port, or 0 for a free one");
 }
 
+Status CannotBind(const std::string& address) {
+  return InvalidArgumentError("address " + address +
+                              " cannot be bound: is the host one of this machine's?");
+}
+
 class Server : public GrpcServer {
  public:
   Server(std::string host, std::shared_ptr<Service> service)
@@ -80,31 +103,13 @@ class Server : public GrpcServer {
   ~Server() override { Stop(Duration::zero()); }
 
   Status Start(int port) {
+    if (host_ == "localhost") return StartOnLoopback(port);
     const std::string address = BindAddress(host_, port);
-    if (IsUnix(host_)) {
-      if (SocketIsServed(host_.substr(sizeof kUnixPrefix - 1))) return InUse(address);
-    } else if (port != 0 && (PortIsTaken(AF_INET, port) ||
-                             (host_ == "localhost" && PortIsTaken(AF_INET6, port)))) {
-      return InUse(address);
-    }
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterService(service_.get());
-    builder.SetMaxReceiveMessageSize(-1);
-    builder.SetMaxSendMessageSize(-1);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    // A peer that vanished without a word is noticed within a minute.
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                               5'000);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-    server_ = builder.BuildAndStart();
-    if (!server_) {
-      return InvalidArgumentError("address " + address +
-                                  " cannot be bound: is the host one of this machine's?");
-    }
+    const bool taken = IsUnix(host_)
+                           ? SocketIsServed(host_.substr(sizeof kUnixPrefix - 1))
+                           : port != 0 && LoopbackSocket(AF_INET, port).is_taken();
+    if (taken) return InUse(address);
+    if (!Listen({address})) return CannotBind(address);
     if (IsUnix(host_)) port_ = 0;
     return OkStatus();
   }
@@ -139,6 +144,47 @@ class Server : public GrpcServer {
   }
 
  private:
+  // One port for both families, or for IPv4 where there is no other. gRPC would be
+  // content with one of several addresses of a name, so each is listened on by itself.
+  Status StartOnLoopback(int port) {
+    constexpr int kTries = 20;
+    const bool has_v6 = LoopbackSocket(AF_INET6, 0).is_bound();
+    for (int i = 0; i < kTries; ++i) {
+      const LoopbackSocket held(AF_INET, port);
+      if (!held.is_bound()) break;
+      const std::string number = std::to_string(held.port());
+      std::vector<std::string> addresses = {"127.0.0.1:" + number};
+      if (has_v6) addresses.push_back("[::1]:" + number);
+      if (Listen(addresses)) return OkStatus();
+      if (port != 0) break;
+    }
+    const std::string address = BindAddress(host_, port);
+    const bool taken = port != 0 && (LoopbackSocket(AF_INET, port).is_taken() ||
+                                     LoopbackSocket(AF_INET6, port).is_taken());
+    return taken ? InUse(address) : CannotBind(address);
+  }
+
+  // Serves on all of the addresses; false (and on none) if one can't be had.
+  bool Listen(const std::vector<std::string>& addresses) {
+    grpc::ServerBuilder builder;
+    for (const std::string& address : addresses) {
+      builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+    }
+    builder.RegisterService(service_.get());
+    builder.SetMaxReceiveMessageSize(-1);
+    builder.SetMaxSendMessageSize(-1);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    // A peer that vanished without a word is noticed within a minute.
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                               5'000);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    server_ = builder.BuildAndStart();
+    return server_ != nullptr;
+  }
+
   const std::string host_;
   const std::unique_ptr<grpc::Service> service_;
   int port_ = 0;

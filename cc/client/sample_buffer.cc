@@ -1,0 +1,620 @@
+#include "cc/client/sample_buffer.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace reverb_tf {
+namespace {
+
+// An acknowledgement waits so long for a request to go with.
+constexpr Duration kAckDelay = std::chrono::milliseconds(80);
+// A time-out that the server tells so much before our own clock does is one.
+constexpr Duration kClockSlack = std::chrono::milliseconds(2);
+// Single samples that a worker assembles between two holds of the lock.
+constexpr int64_t kSinglesPerTurn = 16;
+constexpr size_t kMaxSpares = 64;
+
+}  // namespace
+
+void AddToRuns(const BufferedSample& sample, std::vector<SampleRun>* runs) {
+  if (!runs->empty()) {
+    SampleRun& last = runs->back();
+    if (last.stream == sample.stream && last.first + last.count == sample.position) {
+      ++last.count;
+      last.oldest = std::min(last.oldest, sample.arrived);
+      last.generation = std::min(last.generation, sample.sample.generation);
+      return;
+    }
+  }
+  runs->push_back(
+      {sample.stream, sample.position, 1, sample.arrived, sample.sample.generation});
+}
+
+// ---- the caller's side ----
+
+void SampleBuffer::Configure(const Options& options) {
+  MutexLock lock(&mu_);
+  options_ = options;
+  workers_.resize(static_cast<size_t>(options.num_workers));
+}
+
+Status SampleBuffer::BeginNext() {
+  MutexLock lock(&mu_);
+  if (closed_) return CancelledError("the sampler was closed");
+  in_next_ = true;
+  return OkStatus();
+}
+
+void SampleBuffer::EndNext() {
+  MutexLock lock(&mu_);
+  in_next_ = false;
+  SetDemandLocked(0, kNever);
+  if (closed_) changed_.SignalAll();
+}
+
+bool SampleBuffer::is_closed() const {
+  MutexLock lock(&mu_);
+  return closed_;
+}
+
+void SampleBuffer::Close() {
+  MutexLock lock(&mu_);
+  closed_ = true;
+  for (WorkerState& worker : workers_) worker.wake.SignalAll();
+  changed_.SignalAll();
+  while (in_next_) changed_.Wait(&mu_);
+}
+
+void SampleBuffer::Clear() {
+  std::vector<BufferedSample> pool;
+  std::deque<ReadyPtr> ready;
+  std::vector<ReadyPtr> spares;
+  MutexLock lock(&mu_);
+  pool.swap(pool_);
+  pool_begin_ = 0;
+  ready.swap(ready_);
+  spares.swap(spares_);
+}
+
+int64_t SampleBuffer::delivered() const {
+  MutexLock lock(&mu_);
+  return delivered_;
+}
+
+void SampleBuffer::set_delivered(int64_t n) {
+  MutexLock lock(&mu_);
+  delivered_ = n;
+}
+
+void SampleBuffer::BeginCall(TimePoint now) {
+  Garbage garbage;
+  MutexLock lock(&mu_);
+  if (ready_.empty()) {
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      if (std::exchange(workers_[i].failed, false)) PokeLocked(static_cast<int>(i));
+    }
+  }
+  if (options_.max_age) DropStale(now, &garbage);
+}
+
+Status SampleBuffer::CheckEnd() const {
+  if (closed_) return CancelledError("the sampler was closed");
+  if (ended_) return OutOfRangeError(*ended_);
+  if (ready_.empty() && delivered_ >= options_.limit) {
+    return OutOfRangeError("all of max_samples were delivered");
+  }
+  return OkStatus();
+}
+
+Status SampleBuffer::Poll(TimePoint call_start, ReadyPtr spare, ReadyPtr* ready) {
+  ready->reset();
+  ReadyPtr surplus;  // freed without the lock
+  std::vector<ReadyPtr> stale;
+  MutexLock lock(&mu_);
+  if (spare && spares_.size() < kMaxSpares) {
+    spares_.push_back(std::move(spare));
+  } else {
+    surplus = std::move(spare);
+  }
+  RTF_RETURN_IF_ERROR(CheckEnd());
+  while (!ready_.empty() && !*ready) {
+    ReadyPtr front = PopReady();
+    const bool keep = std::none_of(front->runs.begin(), front->runs.end(),
+                                   [&](const SampleRun& run)
+                                       REQUIRES(mu_) { return IsStale(run, call_start); });
+    for (const SampleRun& run : front->runs) {
+      SettleRun(run.stream, run.first, run.count, keep);
+    }
+    (keep ? *ready : stale.emplace_back()) = std::move(front);
+  }
+  return OkStatus();
+}
+
+Status SampleBuffer::Take(TimePoint call_start, int64_t n,
+                          std::vector<BufferedSample>* samples) {
+  samples->clear();
+  Garbage garbage;
+  ReadyPtr error;
+  MutexLock lock(&mu_);
+  RTF_RETURN_IF_ERROR(CheckEnd());
+  DropStale(call_start, &garbage);
+  if (!ready_.empty()) {
+    demand_.target = 0;
+    error = PopReady();
+    return error->status;
+  }
+  n = std::min(n, options_.limit - delivered_);
+  if (pool_size() < n) return OkStatus();
+  // At once, lest the worker ask for others in their stead.
+  demand_.target -= n;
+  TakeFromPool(n, samples);
+  return OkStatus();
+}
+
+ReadyPtr SampleBuffer::PopReady() {
+  ReadyPtr front = std::move(ready_.front());
+  ready_.pop_front();
+  if (!front->status.ok() && --errors_ == 0) {
+    for (size_t i = 0; i < workers_.size(); ++i) PokeIfWanted(static_cast<int>(i));
+  }
+  return front;
+}
+
+void SampleBuffer::PushError(Status status) {
+  changed_.SignalAll();
+  for (const ReadyPtr& ready : ready_) {
+    if (ready->status == status) return;
+  }
+  ready_.push_back(std::make_unique<ReadyBatch>());
+  ready_.back()->status = std::move(status);
+  ++errors_;
+}
+
+void SampleBuffer::TakeRest(int64_t n, std::vector<BufferedSample>* samples) {
+  samples->clear();
+  Garbage garbage;
+  MutexLock lock(&mu_);
+  DropStale(TimePoint::min(), &garbage);
+  TakeFromPool(std::min(n, pool_size()), samples);
+}
+
+void SampleBuffer::TakeFromPool(int64_t n, std::vector<BufferedSample>* out) {
+  const auto begin = pool_.begin() + static_cast<std::ptrdiff_t>(pool_begin_);
+  out->assign(std::make_move_iterator(begin), std::make_move_iterator(begin + n));
+  pool_begin_ += static_cast<size_t>(n);
+  if (pool_begin_ == pool_.size()) {
+    pool_.clear();
+    pool_begin_ = 0;
+  }
+}
+
+void SampleBuffer::Settle(const std::vector<BufferedSample>& samples, bool delivered) {
+  MutexLock lock(&mu_);
+  for (size_t i = 0; i < samples.size();) {
+    const BufferedSample& first = samples[i];
+    int64_t count = 0;
+    while (i < samples.size() && samples[i].stream == first.stream &&
+           samples[i].position == first.position + count) {
+      ++count;
+      ++i;
+    }
+    SettleRun(first.stream, first.position, count, delivered);
+  }
+}
+
+void SampleBuffer::SettleRun(StreamRecord* record, int64_t first, int64_t count,
+                             bool delivered) {
+  if (delivered) {
+    record->ledger.Deliver(first, count);
+    delivered_ += count;
+  } else {
+    record->ledger.Return(first, count);
+  }
+  held_ -= count;
+  WorkerState& worker = workers_[static_cast<size_t>(record->worker)];
+  worker.undelivered -= count;
+  const bool closing = record->retired && record->ledger.num_pending() == 0;
+  if (worker.ack_at == kNever && record->acknowledges) {
+    const TimePoint now = Clock::System()->Now();
+    worker.ack_at = options_.caller_pumps ? now : now + kAckDelay;
+    PokeLocked(record->worker);
+  } else if (closing) {
+    PokeLocked(record->worker);
+  } else if (!options_.on_demand) {
+    PokeIfWanted(record->worker);
+  }
+}
+
+void SampleBuffer::SetDemand(int64_t target, TimePoint deadline) {
+  MutexLock lock(&mu_);
+  SetDemandLocked(target, deadline);
+  if (!options_.caller_pumps) PokeIfWanted(0);
+}
+
+void SampleBuffer::SetDemandLocked(int64_t target, TimePoint deadline) {
+  demand_.target = target;
+  demand_.deadline = deadline;
+  demand_.timed_out = false;
+}
+
+std::optional<std::string> SampleBuffer::demand_timeout() const {
+  MutexLock lock(&mu_);
+  if (!demand_.timed_out) return std::nullopt;
+  return demand_.reason;
+}
+
+bool SampleBuffer::HasNews() const {
+  if (closed_ || ended_ || !ready_.empty() || explanation_news_) return true;
+  if (!options_.on_demand) return delivered_ >= options_.limit;
+  return poked_ || demand_.timed_out ||
+         pool_size() >= std::min(group(), options_.limit - delivered_);
+}
+
+Status SampleBuffer::Wait(Waiter* waiter, TimePoint explain_at) {
+  MutexLock lock(&mu_);
+  const Status status = waiter->Until(&mu_, &changed_, [&]() REQUIRES(mu_) {
+    return HasNews() || Clock::System()->Now() >= explain_at;
+  });
+  explanation_news_ = false;
+  poked_ = false;  // the caller works the stream next
+  return status;
+}
+
+Status SampleBuffer::WaitForRest(Waiter* waiter) {
+  MutexLock lock(&mu_);
+  return waiter->Until(&mu_, &changed_, [&]() REQUIRES(mu_) {
+    return HasNews() || std::all_of(workers_.begin(), workers_.end(),
+                                    [](const auto& w) { return w.resting && !w.poked; });
+  });
+}
+
+int64_t SampleBuffer::outstanding() const {
+  MutexLock lock(&mu_);
+  return outstanding_;
+}
+
+void SampleBuffer::End(const std::string& reason) {
+  MutexLock lock(&mu_);
+  ended_ = reason;
+}
+
+void SampleBuffer::Abandon() {
+  MutexLock lock(&mu_);
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    workers_[i].abandon = true;
+    PokeLocked(static_cast<int>(i));
+  }
+}
+
+std::string SampleBuffer::lost() const {
+  MutexLock lock(&mu_);
+  for (const WorkerState& worker : workers_) {
+    if (worker.lost.empty()) return "";
+  }
+  return workers_.empty() ? "" : workers_[0].lost;
+}
+
+void SampleBuffer::ClearExplanation() {
+  MutexLock lock(&mu_);
+  explanation_.reset();
+}
+
+void SampleBuffer::SetExplanation(std::string text) {
+  MutexLock lock(&mu_);
+  explanation_ = std::move(text);
+  explanation_news_ = true;
+  changed_.SignalAll();
+}
+
+std::optional<std::string> SampleBuffer::explanation() const {
+  MutexLock lock(&mu_);
+  return explanation_;
+}
+
+Status SampleBuffer::WaitForExplanation(Waiter* waiter) {
+  MutexLock lock(&mu_);
+  return waiter->Until(&mu_, &changed_,
+                       [&]() REQUIRES(mu_) { return explanation_.has_value(); });
+}
+
+// ---- freshness ----
+
+uint64_t SampleBuffer::GenerationOf(const StreamRecord& record) {
+  return record.stream ? record.stream->generation() : record.generation;
+}
+
+bool SampleBuffer::IsStale(const SampleRun& run, TimePoint call_start) const {
+  if (run.generation < GenerationOf(*run.stream)) return true;
+  return options_.max_age && run.oldest < call_start - *options_.max_age;
+}
+
+void SampleBuffer::DropStale(TimePoint call_start, Garbage* garbage) {
+  const StreamRecord* stream = nullptr;
+  uint64_t generation = 0;
+  TimePoint oldest = TimePoint::min();
+  if (options_.max_age && call_start - TimePoint() > *options_.max_age) {
+    oldest = call_start - *options_.max_age;
+  }
+  size_t kept = pool_begin_;
+  for (size_t i = pool_begin_; i < pool_.size(); ++i) {
+    BufferedSample& s = pool_[i];
+    if (s.stream != stream) {
+      stream = s.stream;
+      generation = GenerationOf(*stream);
+    }
+    if (s.sample.generation < generation || s.arrived < oldest) {
+      garbage->push_back(std::move(s.sample.item));
+      SettleRun(s.stream, s.position, 1, /*delivered=*/false);
+    } else {
+      if (kept != i) pool_[kept] = std::move(s);
+      ++kept;
+    }
+  }
+  pool_.resize(kept);
+}
+
+// ---- a worker's side ----
+
+bool SampleBuffer::WaitForWork(int worker, TimePoint until) {
+  MutexLock lock(&mu_);
+  WorkerState& state = workers_[static_cast<size_t>(worker)];
+  state.resting = true;
+  if (in_next_) changed_.SignalAll();
+  while (!closed_ && !state.poked) {
+    const TimePoint wake = std::min(until, state.ack_at);
+    if (wake != kNever && Clock::System()->Now() >= wake) break;
+    state.wake.WaitUntil(&mu_, wake);
+  }
+  state.resting = false;
+  state.poked = false;
+  return !closed_;
+}
+
+void SampleBuffer::WaitForPoke(int worker, TimePoint until) {
+  MutexLock lock(&mu_);
+  WorkerState& state = workers_[static_cast<size_t>(worker)];
+  while (!state.poked && state.wake.WaitUntil(&mu_, until)) {
+  }
+  state.poked = false;
+}
+
+void SampleBuffer::Poke(int worker) {
+  MutexLock lock(&mu_);
+  PokeLocked(worker);
+}
+
+void SampleBuffer::PokeLocked(int worker) {
+  WorkerState& state = workers_[static_cast<size_t>(worker)];
+  if (!std::exchange(state.poked, true)) state.wake.SignalAll();
+  if (options_.caller_pumps) {
+    poked_ = true;
+    changed_.SignalAll();
+  }
+}
+
+void SampleBuffer::PokeIfWanted(int worker) {
+  if (!workers_[static_cast<size_t>(worker)].poked && Wanted(worker) > 0) {
+    PokeLocked(worker);
+  }
+}
+
+bool SampleBuffer::TakeAbandon(int worker) {
+  MutexLock lock(&mu_);
+  return std::exchange(workers_[static_cast<size_t>(worker)].abandon, false);
+}
+
+int64_t SampleBuffer::Wanted(int worker) const {
+  const WorkerState& state = workers_[static_cast<size_t>(worker)];
+  if (closed_ || ended_ || state.failed || errors_ > 0) return 0;
+  int64_t n = 0;
+  if (options_.on_demand) {
+    if (!demand_.timed_out) n = demand_.target - pool_size() - outstanding_;
+  } else if (state.undelivered <= options_.round / 2) {
+    n = options_.round;
+  } else if (held_ < group()) {
+    n = group() - held_;  // rounds that don't divide into batches
+  }
+  return std::max<int64_t>(0, std::min(n, options_.limit - delivered_ - held_));
+}
+
+bool SampleBuffer::WantsStream(int worker) const {
+  MutexLock lock(&mu_);
+  return Wanted(worker) > 0;
+}
+
+bool SampleBuffer::TakeAckDue(int worker) {
+  MutexLock lock(&mu_);
+  TimePoint& ack_at = workers_[static_cast<size_t>(worker)].ack_at;
+  if (ack_at == kNever || ack_at > Clock::System()->Now()) return false;
+  ack_at = kNever;
+  return true;
+}
+
+bool SampleBuffer::IsFull(const StreamRecord& record) const {
+  MutexLock lock(&mu_);
+  return record.requested >= options_.max_samples_per_stream && record.outstanding == 0;
+}
+
+void SampleBuffer::Report(StreamRecord* record, SampleRequest* request, TimePoint now) {
+  if (!record->acknowledges) return;
+  record->ledger.Report(request);
+  // Looked at again then, so that a busy caller need not wake the worker.
+  workers_[static_cast<size_t>(record->worker)].ack_at =
+      options_.caller_pumps ? kNever : now + kAckDelay;
+}
+
+bool SampleBuffer::PlanRequest(StreamRecord* record, bool ack_due, SampleRequest* request) {
+  MutexLock lock(&mu_);
+  const int64_t n =
+      std::min(Wanted(record->worker), options_.max_samples_per_stream - record->requested);
+  const bool acknowledge = ack_due && record->acknowledges && record->ledger.has_news();
+  if (n <= 0 && !acknowledge) return false;
+  const TimePoint now = Clock::System()->Now();
+  if (n <= 0) {
+    Report(record, request, now);
+    return true;
+  }
+  request->num_samples = n;
+  if (options_.on_demand && demand_.deadline != kNever) {
+    request->timeout = std::max(demand_.deadline - now, Duration::zero());
+  }
+  Report(record, request, now);
+  record->requested += n;
+  record->outstanding += n;
+  workers_[static_cast<size_t>(record->worker)].undelivered += n;
+  outstanding_ += n;
+  held_ += n;
+  return true;
+}
+
+bool SampleBuffer::PlanAck(StreamRecord* record, SampleRequest* request) {
+  MutexLock lock(&mu_);
+  if (!record->acknowledges || !record->ledger.has_news()) return false;
+  Report(record, request, Clock::System()->Now());
+  return true;
+}
+
+void SampleBuffer::Arrived(StreamRecord* record, uint64_t generation,
+                           std::vector<SampledItem> items,
+                           const std::vector<Refusal>& refused) {
+  const TimePoint now = Clock::System()->Now();
+  const auto count = static_cast<int64_t>(items.size());
+  Garbage garbage;
+  MutexLock lock(&mu_);
+  const int64_t first = record->ledger.Add(count);
+  record->outstanding -= count;
+  outstanding_ -= count;
+  if (pool_begin_ * 2 > pool_.size()) {
+    pool_.erase(pool_.begin(), pool_.begin() + static_cast<std::ptrdiff_t>(pool_begin_));
+    pool_begin_ = 0;
+  }
+  size_t next_refused = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const int64_t position = first + static_cast<int64_t>(i);
+    const bool is_refused =
+        next_refused < refused.size() && refused[next_refused].index == i;
+    if (is_refused) PushError(refused[next_refused++].status);
+    if (is_refused || items[i].generation < generation) {
+      garbage.push_back(std::move(items[i].item));
+      SettleRun(record, position, 1, /*delivered=*/false);
+    } else {
+      pool_.push_back({std::move(items[i]), record, position, now});
+    }
+  }
+  if (options_.on_demand) changed_.SignalAll();
+}
+
+void SampleBuffer::GiveUp(StreamRecord* record, int64_t missing,
+                          const std::optional<std::string>& timeout) {
+  MutexLock lock(&mu_);
+  record->outstanding -= missing;
+  outstanding_ -= missing;
+  held_ -= missing;
+  workers_[static_cast<size_t>(record->worker)].undelivered -= missing;
+  if (timeout && demand_.target > 0 && demand_.deadline != kNever &&
+      Clock::System()->Now() + kClockSlack >= demand_.deadline) {
+    demand_.timed_out = true;
+    demand_.reason = *timeout;
+    changed_.SignalAll();
+  }
+}
+
+void SampleBuffer::DropSamples(StreamRecord* record) {
+  Garbage garbage;
+  MutexLock lock(&mu_);
+  size_t kept = pool_begin_;
+  for (size_t i = pool_begin_; i < pool_.size(); ++i) {
+    if (pool_[i].stream == record) {
+      garbage.push_back(std::move(pool_[i].sample.item));
+      SettleRun(record, pool_[i].position, 1, /*delivered=*/false);
+    } else {
+      if (kept != i) pool_[kept] = std::move(pool_[i]);
+      ++kept;
+    }
+  }
+  pool_.resize(kept);
+}
+
+void SampleBuffer::EndStream(StreamRecord* record) {
+  std::unique_ptr<SampleStream> ended;  // destroyed without the lock
+  MutexLock lock(&mu_);
+  record->retired = true;
+  if (record->stream) record->generation = record->stream->generation();
+  ended = std::move(record->stream);
+}
+
+int64_t SampleBuffer::num_pending(const StreamRecord& record) const {
+  MutexLock lock(&mu_);
+  return record.ledger.num_pending();
+}
+
+void SampleBuffer::Retire(StreamRecord* record) {
+  MutexLock lock(&mu_);
+  record->retired = true;
+}
+
+void SampleBuffer::TakeWork(Work* work) {
+  MutexLock lock(&mu_);
+  if (options_.on_demand) return;
+  int64_t n = pool_size();
+  if (!options_.batch_size) {
+    n = std::min(n, kSinglesPerTurn);
+  } else if (n >= *options_.batch_size) {
+    n = *options_.batch_size;
+  } else if (outstanding_ > 0 || assembling_ > 0 || delivered_ + held_ < options_.limit) {
+    return;  // more are to come, or whole batches, which the short one follows
+  }
+  if (n == 0) return;
+  ++assembling_;
+  TakeFromPool(n, &work->samples);
+  const int64_t batches = options_.batch_size ? 1 : n;
+  for (int64_t i = 0; i < batches; ++i) {
+    if (spares_.empty()) {
+      work->out.push_back(std::make_unique<ReadyBatch>());
+    } else {
+      work->out.push_back(std::move(spares_.back()));
+      spares_.pop_back();
+    }
+  }
+}
+
+void SampleBuffer::PushReady(Work* work) {
+  MutexLock lock(&mu_);
+  --assembling_;
+  for (ReadyPtr& ready : work->out) {
+    if (ready->status.ok()) {
+      ready_.push_back(std::move(ready));
+      continue;
+    }
+    PushError(std::move(ready->status));
+    for (const SampleRun& run : ready->runs) {
+      SettleRun(run.stream, run.first, run.count, /*delivered=*/false);
+    }
+  }
+  changed_.SignalAll();
+}
+
+void SampleBuffer::NoteReached(int worker) {
+  MutexLock lock(&mu_);
+  workers_[static_cast<size_t>(worker)].reached = true;
+  PokeLocked(worker);
+}
+
+bool SampleBuffer::TakeReached(int worker) {
+  MutexLock lock(&mu_);
+  return std::exchange(workers_[static_cast<size_t>(worker)].reached, false);
+}
+
+void SampleBuffer::SetLost(int worker, std::string error) {
+  MutexLock lock(&mu_);
+  workers_[static_cast<size_t>(worker)].lost = std::move(error);
+}
+
+void SampleBuffer::Fail(int worker, Status status) {
+  MutexLock lock(&mu_);
+  workers_[static_cast<size_t>(worker)].failed = true;
+  PushError(std::move(status));
+}
+
+}  // namespace reverb_tf
