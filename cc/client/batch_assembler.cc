@@ -56,6 +56,16 @@ BufferPtr SharedBuffer(const ColumnView& column) {
   return buffer;
 }
 
+// Columns of one name, of one or more samples.
+struct ColumnSpan {
+  const DeliveredColumn* data;
+  size_t size;
+
+  const DeliveredColumn* begin() const { return data; }
+  const DeliveredColumn* end() const { return data + size; }
+  const ColumnView& front() const { return data->view; }
+};
+
 // ---- numbers ----
 
 // Copies rows; a chunk that must be decoded and is used more than once is decoded once.
@@ -110,14 +120,14 @@ class RowCopier {
 };
 
 // Rows of all columns, each padded with zeros to `rows`.
-Result<BufferPtr> GatherRows(const std::vector<DeliveredColumn>& columns, int64_t rows) {
-  const size_t row_bytes = columns[0].view.slices->chunk->row_bytes();
+Result<BufferPtr> GatherRows(ColumnSpan columns, int64_t rows) {
+  const size_t row_bytes = columns.front().slices->chunk->row_bytes();
   size_t stride = 0;
   if (__builtin_mul_overflow(static_cast<size_t>(rows), row_bytes, &stride)) {
     return ResourceExhaustedError("a column of " + std::to_string(rows) +
                                   " rows is too large");
   }
-  RTF_ASSIGN_OR_RETURN(BufferPtr buffer, AllocateBuffer(columns.size(), stride));
+  RTF_ASSIGN_OR_RETURN(BufferPtr buffer, AllocateBuffer(columns.size, stride));
   RowCopier copier;
   for (const DeliveredColumn& column : columns) copier.Announce(column.view);
   uint8_t* dest = buffer->mutable_data();
@@ -198,9 +208,9 @@ class StringJoiner {
   std::unordered_map<const Chunk*, Parsed> parsed_;
 };
 
-Result<BufferPtr> GatherStrings(const std::vector<DeliveredColumn>& columns, int64_t rows) {
+Result<BufferPtr> GatherStrings(ColumnSpan columns, int64_t rows) {
   StringJoiner joiner;
-  const int64_t per_row = NumElements(columns[0].view.cell().shape);
+  const int64_t per_row = NumElements(columns.front().cell().shape);
   for (const DeliveredColumn& column : columns) {
     RTF_RETURN_IF_ERROR(joiner.Append(column.view));
     int64_t padding = 0;
@@ -212,10 +222,10 @@ Result<BufferPtr> GatherStrings(const std::vector<DeliveredColumn>& columns, int
   return joiner.Finish();
 }
 
-Result<BufferPtr> Gather(const std::vector<DeliveredColumn>& columns, int64_t rows) {
+Result<BufferPtr> Gather(ColumnSpan columns, int64_t rows) {
   // Strings and decoders allocate what a peer's data say.
   try {
-    return columns[0].view.cell().dtype == DType::kString ? GatherStrings(columns, rows)
+    return columns.front().cell().dtype == DType::kString ? GatherStrings(columns, rows)
                                                           : GatherRows(columns, rows);
   } catch (const std::bad_alloc&) {
     return ResourceExhaustedError("no memory to assemble a column");
@@ -244,18 +254,17 @@ Status BatchAssembler::AssembleOne(const SampledItem& sample, SampleBatch* out) 
   out->columns.resize(num_columns);
   out->squeezed.resize(num_columns);
   out->lengths.clear();
-  Columns one(1);
   for (size_t i = 0; i < num_columns; ++i) {
-    one[0] = plan_.column(item, static_cast<int>(i));
+    const DeliveredColumn column = plan_.column(item, static_cast<int>(i));
     Tensor& tensor = out->columns[i];
-    tensor.dtype = one[0].view.cell().dtype;
+    tensor.dtype = column.view.cell().dtype;
     tensor.shape.clear();
-    SetShape(one[0], one[0].length(), &tensor.shape);
-    out->squeezed[i] = one[0].squeeze;
-    tensor.buffer = SharedBuffer(one[0].view);
+    SetShape(column, column.length(), &tensor.shape);
+    out->squeezed[i] = column.squeeze;
+    tensor.buffer = SharedBuffer(column.view);
     tensor.writable = tensor.buffer == nullptr;
     if (tensor.writable) {
-      RTF_ASSIGN_OR_RETURN(tensor.buffer, Gather(one, one[0].length()));
+      RTF_ASSIGN_OR_RETURN(tensor.buffer, Gather({&column, 1}, column.length()));
     }
   }
   return OkStatus();
@@ -333,7 +342,7 @@ Status BatchAssembler::FillColumn(int index, const Columns& columns,
   SetShape(columns[0], longest, &tensor.shape);
   out->squeezed[at] = columns[0].squeeze;
   tensor.writable = true;
-  RTF_ASSIGN_OR_RETURN(tensor.buffer, Gather(columns, longest));
+  RTF_ASSIGN_OR_RETURN(tensor.buffer, Gather({columns.data(), columns.size()}, longest));
   return OkStatus();
 }
 

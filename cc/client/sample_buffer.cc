@@ -13,7 +13,7 @@ constexpr Duration kAckDelay = std::chrono::milliseconds(80);
 constexpr Duration kClockSlack = std::chrono::milliseconds(2);
 // Single samples that a worker assembles between two holds of the lock.
 constexpr int64_t kSinglesPerTurn = 16;
-constexpr size_t kMaxSpares = 64;
+constexpr size_t kMaxSpares = 512;
 
 }  // namespace
 
@@ -39,10 +39,17 @@ void SampleBuffer::Configure(const Options& options) {
   workers_.resize(static_cast<size_t>(options.num_workers));
 }
 
-Status SampleBuffer::BeginNext() {
+Status SampleBuffer::BeginNext(TimePoint now) {
+  Garbage garbage;
   MutexLock lock(&mu_);
   if (closed_) return CancelledError("the sampler was closed");
   in_next_ = true;
+  if (ready_.empty()) {
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      if (std::exchange(workers_[i].failed, false)) PokeLocked(static_cast<int>(i));
+    }
+  }
+  if (options_.max_age) DropStale(now, &garbage);
   return OkStatus();
 }
 
@@ -85,17 +92,6 @@ int64_t SampleBuffer::delivered() const {
 void SampleBuffer::set_delivered(int64_t n) {
   MutexLock lock(&mu_);
   delivered_ = n;
-}
-
-void SampleBuffer::BeginCall(TimePoint now) {
-  Garbage garbage;
-  MutexLock lock(&mu_);
-  if (ready_.empty()) {
-    for (size_t i = 0; i < workers_.size(); ++i) {
-      if (std::exchange(workers_[i].failed, false)) PokeLocked(static_cast<int>(i));
-    }
-  }
-  if (options_.max_age) DropStale(now, &garbage);
 }
 
 Status SampleBuffer::CheckEnd() const {
@@ -399,11 +395,6 @@ void SampleBuffer::PokeIfWanted(int worker) {
   }
 }
 
-bool SampleBuffer::TakeAbandon(int worker) {
-  MutexLock lock(&mu_);
-  return std::exchange(workers_[static_cast<size_t>(worker)].abandon, false);
-}
-
 int64_t SampleBuffer::Wanted(int worker) const {
   const WorkerState& state = workers_[static_cast<size_t>(worker)];
   if (closed_ || ended_ || state.failed || errors_ > 0) return 0;
@@ -418,22 +409,22 @@ int64_t SampleBuffer::Wanted(int worker) const {
   return std::max<int64_t>(0, std::min(n, options_.limit - delivered_ - held_));
 }
 
+SampleBuffer::Turn SampleBuffer::BeginTurn(int worker) {
+  MutexLock lock(&mu_);
+  WorkerState& state = workers_[static_cast<size_t>(worker)];
+  Turn turn;
+  if (state.ack_at != kNever && state.ack_at <= Clock::System()->Now()) {
+    state.ack_at = kNever;
+    turn.ack_due = true;
+  }
+  turn.abandon = std::exchange(state.abandon, false);
+  turn.reached = std::exchange(state.reached, false);
+  return turn;
+}
+
 bool SampleBuffer::WantsStream(int worker) const {
   MutexLock lock(&mu_);
   return Wanted(worker) > 0;
-}
-
-bool SampleBuffer::TakeAckDue(int worker) {
-  MutexLock lock(&mu_);
-  TimePoint& ack_at = workers_[static_cast<size_t>(worker)].ack_at;
-  if (ack_at == kNever || ack_at > Clock::System()->Now()) return false;
-  ack_at = kNever;
-  return true;
-}
-
-bool SampleBuffer::IsFull(const StreamRecord& record) const {
-  MutexLock lock(&mu_);
-  return record.requested >= options_.max_samples_per_stream && record.outstanding == 0;
 }
 
 void SampleBuffer::Report(StreamRecord* record, SampleRequest* request, TimePoint now) {
@@ -444,28 +435,27 @@ void SampleBuffer::Report(StreamRecord* record, SampleRequest* request, TimePoin
       options_.caller_pumps ? kNever : now + kAckDelay;
 }
 
-bool SampleBuffer::PlanRequest(StreamRecord* record, bool ack_due, SampleRequest* request) {
+SampleBuffer::Planned SampleBuffer::PlanRequest(StreamRecord* record, bool ack_due,
+                                                SampleRequest* request) {
   MutexLock lock(&mu_);
-  const int64_t n =
-      std::min(Wanted(record->worker), options_.max_samples_per_stream - record->requested);
+  const int64_t room = options_.max_samples_per_stream - record->requested;
+  if (room <= 0 && record->outstanding == 0) return Planned::kStreamIsFull;
+  const int64_t n = std::min(Wanted(record->worker), room);
   const bool acknowledge = ack_due && record->acknowledges && record->ledger.has_news();
-  if (n <= 0 && !acknowledge) return false;
+  if (n <= 0 && !acknowledge) return Planned::kNothing;
   const TimePoint now = Clock::System()->Now();
-  if (n <= 0) {
-    Report(record, request, now);
-    return true;
-  }
+  Report(record, request, now);
+  if (n <= 0) return Planned::kRequest;
   request->num_samples = n;
   if (options_.on_demand && demand_.deadline != kNever) {
     request->timeout = std::max(demand_.deadline - now, Duration::zero());
   }
-  Report(record, request, now);
   record->requested += n;
   record->outstanding += n;
   workers_[static_cast<size_t>(record->worker)].undelivered += n;
   outstanding_ += n;
   held_ += n;
-  return true;
+  return Planned::kRequest;
 }
 
 bool SampleBuffer::PlanAck(StreamRecord* record, SampleRequest* request) {
@@ -599,11 +589,6 @@ void SampleBuffer::NoteReached(int worker) {
   MutexLock lock(&mu_);
   workers_[static_cast<size_t>(worker)].reached = true;
   PokeLocked(worker);
-}
-
-bool SampleBuffer::TakeReached(int worker) {
-  MutexLock lock(&mu_);
-  return std::exchange(workers_[static_cast<size_t>(worker)].reached, false);
 }
 
 void SampleBuffer::SetLost(int worker, std::string error) {

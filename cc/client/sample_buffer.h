@@ -23,6 +23,7 @@ namespace reverb_tf {
 struct StreamRecord {
   int worker = 0;
   bool acknowledges = true;              // the server is of this project
+  bool local = false;                    // and of this process
   std::unique_ptr<SampleStream> stream;  // null: it ended
   AckLedger ledger;
   uint64_t generation = 0;  // of the table, as heard before the stream ended
@@ -86,8 +87,9 @@ class SampleBuffer {
 
   // REQUIRES: no worker has begun.
   void Configure(const Options& options);
-  // Around Next: CANCELLED once closed.
-  Status BeginNext();
+  // Around Next: CANCELLED once closed. Workers that failed may try again, and samples
+  // too old for a call that starts `now` are given back.
+  Status BeginNext(TimePoint now);
   void EndNext();
   bool is_closed() const;
   // Wakes everybody, and returns when no Next is running.
@@ -98,9 +100,6 @@ class SampleBuffer {
   int64_t delivered() const;
   void set_delivered(int64_t n);
 
-  // Before the first Poll or Take of a call: workers that failed may try again, and
-  // samples too old for a call that starts at `now` are given back.
-  void BeginCall(TimePoint now);
   // The next batch or error, or null when there is none yet; OUT_OF_RANGE at the end,
   // CANCELLED once closed. `spare` (may be null) is kept for reuse.
   Status Poll(TimePoint call_start, ReadyPtr spare, ReadyPtr* ready);
@@ -143,17 +142,20 @@ class SampleBuffer {
   void WaitForPoke(int worker, TimePoint until);
   // Something happened to a stream of `worker`.
   void Poke(int worker);
-  // True once after Abandon.
-  bool TakeAbandon(int worker);
+  // What happened since the last turn.
+  struct Turn {
+    bool ack_due = false;  // an acknowledgement
+    bool abandon = false;  // Abandon was called
+    bool reached = false;  // NoteReached was
+  };
+  Turn BeginTurn(int worker);
   // A stream of `worker` would be used.
   bool WantsStream(int worker) const;
-  // True once after an acknowledgement became due.
-  bool TakeAckDue(int worker);
-  bool IsFull(const StreamRecord& record) const;
 
   // Fills number, timeout and acknowledgement of the stream's next request (of an
-  // acknowledgement alone if `ack_due`); false when there is nothing to send.
-  bool PlanRequest(StreamRecord* record, bool ack_due, SampleRequest* request);
+  // acknowledgement alone if `ack_due`).
+  enum class Planned { kNothing, kRequest, kStreamIsFull };
+  Planned PlanRequest(StreamRecord* record, bool ack_due, SampleRequest* request);
   // The acknowledgement alone; false if there is no news.
   bool PlanAck(StreamRecord* record, SampleRequest* request);
   // Samples came, those in `refused` (by their index) don't fit.
@@ -186,7 +188,6 @@ class SampleBuffer {
 
   // The server has answered a question, so it can be reached.
   void NoteReached(int worker);
-  bool TakeReached(int worker);
   // The connection is lost ("": it is there again).
   void SetLost(int worker, std::string error);
   // The error is told by Next; the worker rests until a later one.

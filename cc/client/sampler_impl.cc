@@ -66,7 +66,7 @@ class SamplerImpl : public Sampler {
   SampleBuffer::Options BufferOptions(const TableConfig& table) const;
   Status StartWorkers(const SampleBuffer::Options& options, SignatureScope scope);
 
-  void BeginCall(const WaitOptions& wait, TimePoint deadline, NextCall* call);
+  void BeginCall(const WaitOptions& wait, TimePoint start, NextCall* call);
   Status NextPrefetched(NextCall* call, SampleBatch* out);
   Status NextOnDemand(NextCall* call, SampleBatch* out);
   Status WaitForDemand(NextCall* call, bool* give_up);
@@ -197,6 +197,7 @@ Status SamplerImpl::StartWorkers(const SampleBuffer::Options& options,
   worker.reconnect_timeout = options_.reconnect_timeout;
   worker.unbatched = !options_.batch_size;
   worker.consuming = options.consuming;
+  worker.local = transport_->is_local();
   for (worker.index = 0; worker.index < options.num_workers; ++worker.index) {
     workers_.push_back(std::make_unique<SamplerWorker>(worker, transport_.get(), &buffer_,
                                                        assembler_.get()));
@@ -209,19 +210,22 @@ Status SamplerImpl::StartWorkers(const SampleBuffer::Options& options,
 // ---- Next ----
 
 Status SamplerImpl::Next(const WaitOptions& wait, SampleBatch* out) {
-  const TimePoint deadline = DeadlineAfter(Clock::System()->Now(), wait.timeout);
-  RTF_RETURN_IF_ERROR(buffer_.BeginNext());
+  const TimePoint start = Clock::System()->Now();
+  RTF_RETURN_IF_ERROR(buffer_.BeginNext(start));
   WaitOptions interruptible = wait;
   interruptible.interrupted = [&] {
     if (buffer_.is_closed()) return CancelledError("the sampler was closed");
     return wait.interrupted ? wait.interrupted() : OkStatus();
   };
   Status status;
-  if (!started_) status = Start(interruptible);
+  const bool first = !started_;
+  if (first) status = Start(interruptible);
   if (status.ok()) status = start_error_;
   if (status.ok()) {
     NextCall call;
-    BeginCall(interruptible, deadline, &call);
+    // The first call's limiter clock doesn't run while the table is asked for.
+    BeginCall(interruptible, first ? Clock::System()->Now() : start, &call);
+    call.deadline = DeadlineAfter(start, wait.timeout);
     status = on_demand_ ? NextOnDemand(&call, out) : NextPrefetched(&call, out);
   }
   explain_call_.reset();
@@ -229,13 +233,11 @@ Status SamplerImpl::Next(const WaitOptions& wait, SampleBatch* out) {
   return status;
 }
 
-void SamplerImpl::BeginCall(const WaitOptions& wait, TimePoint deadline, NextCall* call) {
-  call->start = Clock::System()->Now();
+void SamplerImpl::BeginCall(const WaitOptions& wait, TimePoint start, NextCall* call) {
+  call->start = start;
   call->limiter_deadline = DeadlineAfter(call->start, options_.rate_limiter_timeout);
-  call->deadline = deadline;
   call->explain_at = call->start + kFirstExplanation;
   call->wait = wait;
-  buffer_.BeginCall(call->start);
 }
 
 Status SamplerImpl::NextPrefetched(NextCall* call, SampleBatch* out) {
@@ -290,10 +292,10 @@ Status SamplerImpl::NextOnDemand(NextCall* call, SampleBatch* out) {
     status = WaitForDemand(call, &give_up);
     if (!status.ok()) break;
   }
-  buffer_.SetDemand(0, kNever);
+  if (!status.ok()) buffer_.SetDemand(0, kNever);
   // A caller who gave up leaves no request behind, which would take what others want.
   if (give_up && buffer_.outstanding() > 0) buffer_.Abandon();
-  if (caller_pumps_) workers_[0]->Pump();  // acknowledges
+  if (caller_pumps_) workers_[0]->Pump();  // acknowledges, and asks for those ahead
   return status;
 }
 

@@ -65,25 +65,37 @@ void SamplerWorker::Run() {
 }
 
 void SamplerWorker::Pump() {
-  ack_due_ |= buffer_->TakeAckDue(options_.index);
-  if (lost_since_ && buffer_->TakeReached(options_.index)) NoteConnected();
-  if (buffer_->TakeAbandon(options_.index) && current_) Retire(/*withdraw=*/true);
-  if (current_ && buffer_->IsFull(*current_)) Retire(/*withdraw=*/false);
+  const SampleBuffer::Turn turn = buffer_->BeginTurn(options_.index);
+  ack_due_ |= turn.ack_due;
+  if (turn.reached) NoteConnected();
+  if (turn.abandon && current_) Retire(/*withdraw=*/true);
   if (!retired_.empty()) WorkRetired();
-  bool moved = true;
-  while (moved && (current_ || OpenIfWanted())) {
-    moved = TakeReplies();
-    if (!current_ || CheckFinished()) {
-      moved = true;
-    } else if (buffer_->IsFull(*current_)) {
-      Retire(/*withdraw=*/false);
-      WorkRetired();
-      moved = true;
-    } else {
-      moved |= SendRequest();
-    }
+  while ((current_ || OpenIfWanted()) && Work()) {
   }
   ack_due_ = ack_due_ && current_;
+}
+
+bool SamplerWorker::Work() {
+  const bool took = TakeReplies();
+  if (!current_) return true;  // it broke the protocol
+  if (CheckFinished()) return true;
+  if (!current_->stream->can_send()) return took;
+  SampleRequest request;
+  switch (buffer_->PlanRequest(current_.get(), ack_due_, &request)) {
+    case SampleBuffer::Planned::kNothing:
+      ack_due_ = false;
+      return took;
+    case SampleBuffer::Planned::kStreamIsFull:
+      Retire(/*withdraw=*/false);
+      WorkRetired();
+      return true;
+    case SampleBuffer::Planned::kRequest:
+      break;
+  }
+  ack_due_ = false;
+  const bool wants_reply = request.num_samples > 0;
+  Send(std::move(request));
+  return took || wants_reply;
 }
 
 // ---- streams ----
@@ -194,7 +206,6 @@ void SamplerWorker::OnEnded(const Status& status) {
   const int64_t missing = current_->outstanding;
   const bool timed_out = IsForeignTimeout(*current_, status);
   probe_.reset();
-  buffer_->TakeReached(options_.index);  // that was before
   buffer_->GiveUp(current_.get(), missing,
                   timed_out ? std::optional<std::string>(status.message()) : std::nullopt);
   DropCurrent();
@@ -236,14 +247,7 @@ SampleSeed SamplerWorker::Seed() const {
   return {*options_.seed, Mix(Mix(worker) + options_.seed_position + received_)};
 }
 
-bool SamplerWorker::SendRequest() {
-  SampleStream* const stream = current_->stream.get();
-  if (!stream->can_send()) return false;
-  SampleRequest request;
-  if (!buffer_->PlanRequest(current_.get(), ack_due_, &request)) {
-    ack_due_ = false;  // no news
-    return false;
-  }
+void SamplerWorker::Send(SampleRequest request) {
   request.table = options_.table;
   if (!sent_) {
     request.scope = options_.scope;
@@ -254,16 +258,16 @@ bool SamplerWorker::SendRequest() {
   }
   if (request.num_samples > 0) requests_.push_back(request.num_samples);
   sent_ = true;
-  ack_due_ = false;
-  stream->Send(std::move(request));
+  current_->stream->Send(std::move(request));
   if (lost_since_ && !probe_) ProbeServer();
-  return true;
 }
 
 bool SamplerWorker::TakeReplies() {
   bool any = false;
   SampleReply reply;
-  while (current_ && current_->stream->Take(kTakeItems, &reply)) {
+  // In process nothing comes unasked but notices of resets, which are heard otherwise.
+  while (current_ && !(options_.local && requests_.empty()) &&
+         current_->stream->Take(kTakeItems, &reply)) {
     any = true;
     NoteConnected();
     TakeIn(std::move(reply));

@@ -25,6 +25,7 @@ struct WorkerOptions {
   uint64_t seed_position = 0;  // samples drawn before, by a restored iterator's past
   Duration reconnect_timeout = kForever;
   bool unbatched = false;
+  bool local = false;      // messages are handled within the call
   bool consuming = false;  // samples that the server takes back must not be delivered
 };
 
@@ -62,6 +63,8 @@ class SamplerWorker {
 
   void Run();
   TimePoint NextTry() const { return awaits_retry_ ? retry_at_ : kNever; }
+  // One round with the current stream; true if there may be more to do.
+  bool Work();
   bool OpenIfWanted();
   void Retire(bool withdraw);
   void WorkRetired();
@@ -69,7 +72,7 @@ class SamplerWorker {
   bool TakeReplies();
   void TakeIn(SampleReply reply);
   bool CheckFinished();
-  bool SendRequest();
+  void Send(SampleRequest request);
   void NoteConnected();
   void ProbeServer();
   // The current stream is over with `status`.
