@@ -596,8 +596,7 @@ INTERRUPTED = """
             tf.print(x.data)
 
     it = iter(ds.prefetch(1)) if 'prefetch' in sys.argv else iter(ds)
-    threading.Thread(target=interrupt).start()
-    start = time.monotonic()
+    threading.Thread(target=interrupt, daemon=True).start()
     try:
         if 'function' in sys.argv:
             loop()
@@ -614,9 +613,12 @@ INTERRUPTED = """
 
 @pytest.mark.parametrize('how', ['next', 'for', 'prefetch', 'function'])
 @pytest.mark.parametrize('in_process', ['1', '0'], ids=['in_process', 'remote'])
-def test_ctrl_c_is_a_keyboard_interrupt(how, in_process):
+def test_ctrl_c_is_a_keyboard_interrupt(how, in_process, tmp_path):
+    # A file, since tf.function reads its source.
+    script = tmp_path / 'interrupted.py'
+    script.write_text(textwrap.dedent(INTERRUPTED))
     result = subprocess.run(
-        [sys.executable, '-c', textwrap.dedent(INTERRUPTED), how],
+        [sys.executable, str(script), how],
         capture_output=True,
         text=True,
         timeout=60,
