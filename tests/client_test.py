@@ -242,7 +242,7 @@ def test_unix_socket(tmp_path):
 
 def test_killed_server_ends_calls_by_their_timeout():
     process, address = testing_util.start_server()
-    client = reverb_tf.Client(address, in_process=False)
+    client = reverb_tf.Client(address)
     client.insert(1, {'t': 1.0}, timeout=20)
     writer = client.trajectory_writer(1)
     process.kill()
@@ -268,7 +268,7 @@ def test_killed_server_ends_calls_by_their_timeout():
 def test_frozen_server_ends_calls_by_their_timeout():
     process, address = testing_util.start_server()
     try:
-        client = reverb_tf.Client(address, in_process=False)
+        client = reverb_tf.Client(address)
         client.server_info(timeout=20)
         testing_util.freeze(process)
         with pytest.raises(errors.DeadlineExceededError):

@@ -253,6 +253,19 @@ TEST_F(RoutingTest, AStoppedServerOfThisProcessFailsCallsAtOnce) {
   }
 }
 
+TEST_F(RoutingTest, AnAddressThatWasOursBeforeMayBeAnothersNow) {
+  Start();
+  Stop();
+  int made = 0;
+  const auto later = MakeRoutingTransport(kAddress, true, [&] {
+    ++made;
+    return remote_;
+  });
+  EXPECT_FALSE(later->is_local());
+  later->OpenInsert([] {});
+  EXPECT_EQ(made, 1);
+}
+
 TEST_F(RoutingTest, AWriterDeliversToASuccessor) {
   Start();
   auto writer = client_->NewTrajectoryWriter(TrajectoryWriterOptions(), Soon()).value();

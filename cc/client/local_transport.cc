@@ -1,5 +1,6 @@
 #include "cc/client/local_transport.h"
 
+#include <atomic>
 #include <deque>
 #include <limits>
 #include <mutex>
@@ -309,7 +310,9 @@ class RoutingTransport : public Transport {
                    std::function<std::shared_ptr<Transport>()> make_remote)
       : address_(std::move(address)),
         in_process_(in_process),
-        make_remote_(std::move(make_remote)) {}
+        make_remote_(std::move(make_remote)) {
+    FindLocal();
+  }
 
   std::unique_ptr<Call> GetServerInfo(Done<ServerInfo> done) override {
     return Start(std::move(done), [](Transport* transport, Done<ServerInfo> d) {
@@ -343,8 +346,7 @@ class RoutingTransport : public Transport {
   }
 
   bool is_local() const override {
-    if (!in_process_) return false;
-    const LocalServer server = FindLocalServer(address_);
+    const LocalServer server = FindLocal();
     return server.service != nullptr || server.ended;
   }
   bool is_own_peer() const override {
@@ -362,13 +364,21 @@ class RoutingTransport : public Transport {
     return std::make_unique<Call>();
   }
 
+  // That a server of this process ended counts only for a transport that knew it: to
+  // others the address may by now be that of another process.
+  LocalServer FindLocal() const {
+    if (!in_process_) return LocalServer();
+    LocalServer server = FindLocalServer(address_);
+    if (server.service) knew_local_ = true;
+    server.ended &= knew_local_;
+    return server;
+  }
+
   Result<std::shared_ptr<Transport>> Route() {
-    if (in_process_) {
-      const LocalServer server = FindLocalServer(address_);
-      if (server.service) return MakeLocalTransport(server.service);
-      if (server.ended) {
-        return UnavailableError("server at " + address_ + " of this process was stopped");
-      }
+    const LocalServer server = FindLocal();
+    if (server.service) return MakeLocalTransport(server.service);
+    if (server.ended) {
+      return UnavailableError("server at " + address_ + " of this process was stopped");
     }
     std::call_once(remote_made_, [this] {
       std::shared_ptr<Transport> remote = make_remote_();
@@ -382,6 +392,7 @@ class RoutingTransport : public Transport {
   const std::string address_;
   const bool in_process_;
   const std::function<std::shared_ptr<Transport>()> make_remote_;
+  mutable std::atomic<bool> knew_local_{false};
 
   std::once_flag remote_made_;
   mutable Mutex mu_;

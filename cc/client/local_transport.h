@@ -15,8 +15,8 @@ namespace reverb_tf {
 std::shared_ptr<Transport> MakeLocalTransport(std::shared_ptr<Service> service);
 
 // Decides anew for each call and stream: the server of `address` in this process
-// if there is one (service/local_registry.h); if there was one that ended,
-// UNAVAILABLE "server at … of this process was stopped"; else the remote transport,
+// if there is one (service/local_registry.h); if there was one, since this transport was
+// made, that ended, UNAVAILABLE "server at … of this process was stopped"; else the remote transport,
 // made by `make_remote` when first needed. With in_process false always remote.
 std::shared_ptr<Transport> MakeRoutingTransport(
     std::string address, bool in_process,
