@@ -1,27 +1,13 @@
 """The client of a server: insert, write, sample, update."""
 
-import numbers
 import os
 
-from reverb_tf import (
-    _native,
-    logs,
-    reverb_types,
-    timeouts,
-)
+from reverb_tf import _native, arguments, logs, reverb_types, timeouts
 from reverb_tf import sampler as sampler_lib
 from reverb_tf import trajectory_writer as writer_lib
 from reverb_tf.reverb_types import MutateResult, ServerInfo
 
 __all__ = ['Client']
-
-
-def _check_count(value, name, low=1):
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f'{name} must be an int, got {type(value).__name__}')
-    if value < low:
-        raise ValueError(f'{name} must be >= {low}, got {value}')
-    return int(value)
 
 
 class Client:
@@ -49,7 +35,6 @@ class Client:
         self._server = None
         self._pid = os.getpid()
         self._signatures = {}
-        self._state_id = None
         logs.start()
         local = in_process and os.environ.get('REVERB_TF_INPROCESS', '1') != '0'
         self._native = _native.Client(server_address, local)
@@ -120,19 +105,14 @@ class Client:
         """
         seconds = self._seconds(timeout)
         native = self._native.trajectory_writer(
-            _check_count(num_keep_alive_refs, 'num_keep_alive_refs'),
+            arguments.integer(num_keep_alive_refs, 'num_keep_alive_refs', 1),
             bool(validate_items),
-            0 if max_in_flight_items is None else _check_count(
-                max_in_flight_items, 'max_in_flight_items'
-            ),
-            0 if max_in_flight_bytes is None else _check_count(
-                max_in_flight_bytes, 'max_in_flight_bytes'
-            ),
+            0 if max_in_flight_items is None else arguments.integer(max_in_flight_items, 'max_in_flight_items', 1),
+            0 if max_in_flight_bytes is None else arguments.integer(max_in_flight_bytes, 'max_in_flight_bytes', 1),
             seconds,
         )
         return writer_lib.TrajectoryWriter(
             native,
-            address=self._server_address,
             step_spec=step_spec,
             timeout=timeout if timeout is not None else self._timeout,
         )
@@ -199,10 +179,10 @@ class Client:
         if on_timeout not in ('error', 'end'):
             raise ValueError(f"on_timeout must be 'error' or 'end', got {on_timeout!r}")
         if max_samples is not None:
-            _check_count(max_samples, 'max_samples')
-        _check_count(max_in_flight, 'max_in_flight')
-        _check_count(num_workers, 'num_workers')
-        _check_count(consume_ahead, 'consume_ahead', 0)
+            arguments.integer(max_samples, 'max_samples', 1)
+        arguments.integer(max_in_flight, 'max_in_flight', 1)
+        arguments.integer(num_workers, 'num_workers', 1)
+        arguments.integer(consume_ahead, 'consume_ahead', 0)
         seconds = self._seconds(timeout)
 
         def make_native():
@@ -252,7 +232,7 @@ class Client:
         Raises:
           ValueError: an item that has no steps, with emit_timesteps; it is given back.
         """
-        _check_count(num_samples, 'num_samples')
+        arguments.integer(num_samples, 'num_samples', 1)
         if unpack_as_table_signature is None:
             unpack_as_table_signature = not emit_timesteps
         sampler = self._make_sampler(
@@ -296,9 +276,8 @@ class Client:
 
     def server_info(self, timeout=None):
         """Dict of table name to `TableInfo`, in the server's order."""
-        state_id, tables = self._native.server_info(self._seconds(timeout))
+        _, tables = self._native.server_info(self._seconds(timeout))
         infos = ServerInfo((t['name'], reverb_types.table_info_from_native(t)) for t in tables)
-        self._state_id = state_id
         self._signatures = {name: info.signature for name, info in infos.items()}
         return infos
 

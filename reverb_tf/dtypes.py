@@ -28,11 +28,6 @@ _NUMBERS = {name: number for number, name in _NAMES.items()}
 _ML_DTYPES = ('bfloat16', 'float8_e5m2', 'float8_e4m3fn')
 
 
-def name_of(number):
-    """'float32' for 1, and so on."""
-    return _NAMES[number]
-
-
 def number_of(dtype):
     """The number of a numpy or TensorFlow dtype (or its name); None if not supported."""
     if isinstance(dtype, str) and dtype in _NUMBERS:

@@ -2,21 +2,12 @@
 
 import numpy as np
 
-from reverb_tf import dtypes
+from reverb_tf import dtypes, varint
 
 
 def _refuse(path, what, cure):
     where = f"'{path}'" if path else 'value'
     raise TypeError(f'{where}: {what} cannot be stored; {cure}')
-
-
-def _varint(n):
-    out = bytearray()
-    while n >= 0x80:
-        out.append(n & 0x7F | 0x80)
-        n >>= 7
-    out.append(n)
-    return bytes(out)
 
 
 def _strings(elements, shape, path):
@@ -32,7 +23,7 @@ def _strings(elements, shape, path):
                 f'an object array holding {type(e).__name__}',
                 'object arrays may hold str and bytes only',
             )
-    content = b''.join(map(_varint, map(len, encoded))) + b''.join(encoded)
+    content = b''.join(map(varint.encode, map(len, encoded))) + b''.join(encoded)
     return dtypes.STRING, shape, content
 
 

@@ -14,7 +14,7 @@ import math
 import numbers
 import sys
 
-from reverb_tf import logs
+from reverb_tf import arguments, logs
 
 __all__ = ['RateLimiter', 'MinSize', 'SampleToInsertRatio', 'Queue', 'Stack']
 
@@ -27,14 +27,6 @@ def _number(value, name):
     if math.isnan(value):
         raise ValueError(f'{name} must not be NaN')
     return float(value)
-
-
-def _size(value, name):
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f'{name} must be an int, got {type(value).__name__}')
-    if value < 1:
-        raise ValueError(f'{name} must be >= 1, got {value}')
-    return int(value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +61,7 @@ class RateLimiter:
             )
         object.__setattr__(self, 'samples_per_insert', spi)
         object.__setattr__(
-            self, 'min_size_to_sample', _size(self.min_size_to_sample, 'min_size_to_sample')
+            self, 'min_size_to_sample', arguments.integer(self.min_size_to_sample, 'min_size_to_sample', 1)
         )
         object.__setattr__(self, 'min_diff', low)
         object.__setattr__(self, 'max_diff', high)
@@ -116,7 +108,7 @@ class SampleToInsertRatio(RateLimiter):
 
     def __init__(self, samples_per_insert, min_size_to_sample, error_buffer):
         spi = _number(samples_per_insert, 'samples_per_insert')
-        size = _size(min_size_to_sample, 'min_size_to_sample')
+        size = arguments.integer(min_size_to_sample, 'min_size_to_sample', 1)
         low, high = self._bounds(spi, size, error_buffer)
         if high - low < 2 * max(1.0, spi):
             raise ValueError(
@@ -155,7 +147,7 @@ class Queue(RateLimiter):
     """At most `size` inserts ahead of samples, and no sample without an insert."""
 
     def __init__(self, size):
-        super().__init__(1.0, 1, 0.0, float(_size(size, 'size')))
+        super().__init__(1.0, 1, 0.0, float(arguments.integer(size, 'size', 1)))
 
 
 class Stack(Queue):

@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 
-from reverb_tf import dtypes
+from reverb_tf import dtypes, varint
 
 __all__ = ['TensorSpec', 'flatten', 'map_structure', 'pack_as', 'signature_from']
 
@@ -35,26 +35,28 @@ def is_namedtuple(value):
     return isinstance(value, tuple) and hasattr(value, '_fields')
 
 
-def _children(nest):
-    """(path suffix, child) pairs of a container; None for a leaf."""
+def children(nest):
+    """{path component: child} of a container, in order; None for a leaf."""
     if isinstance(nest, dict):
-        return [(('/', str(k)), nest[k]) for k in sorted(nest)]
+        return {str(k): nest[k] for k in sorted(nest)}
     if is_namedtuple(nest):
-        return [(('/', f), getattr(nest, f)) for f in nest._fields]
+        return {f: getattr(nest, f) for f in nest._fields}
     if isinstance(nest, (list, tuple)):
-        return [(('', f'[{i}]'), v) for i, v in enumerate(nest)]
+        return {f'[{i}]': v for i, v in enumerate(nest)}
     return None
+
+
+def join(path, name):
+    """The path of a child: names are joined by '/', positions are appended."""
+    return path + ('/' if path and not name.startswith('[') else '') + name
 
 
 def flatten(nest, path=''):
     """[(path, leaf)] in order; names joined by '/', positions as '[i]'."""
-    children = _children(nest)
-    if children is None:
+    inner = children(nest)
+    if inner is None:
         return [(path, nest)]
-    out = []
-    for (separator, name), child in children:
-        out += flatten(child, path + (separator if path else '') + name)
-    return out
+    return [leaf for name, child in inner.items() for leaf in flatten(child, join(path, name))]
 
 
 def map_structure(fn, nest):
@@ -120,22 +122,12 @@ def make_spec(shape, number, name):
 # ---- StructuredValue -------------------------------------------------------------
 
 
-def _varint(n):
-    n &= (1 << 64) - 1
-    out = bytearray()
-    while n >= 0x80:
-        out.append(n & 0x7F | 0x80)
-        n >>= 7
-    out.append(n)
-    return bytes(out)
-
-
 def _bytes_field(number, data):
-    return _varint(number << 3 | 2) + _varint(len(data)) + data
+    return varint.encode(number << 3 | 2) + varint.encode(len(data)) + data
 
 
 def _int_field(number, value):
-    return _varint(number << 3) + _varint(value)
+    return varint.encode(number << 3) + varint.encode(value)
 
 
 def _encode_spec(spec, path):
@@ -165,13 +157,10 @@ def encode(nest, path=''):
     """The StructuredValue bytes of a nest of specs; ValueError naming a bad leaf."""
     if type(nest).__name__ == 'BoundedTensorSpec':
         return _encode_with_tensorflow(nest)
-    children = _children(nest)
-    if children is None:
+    inner = children(nest)
+    if inner is None:
         return _bytes_field(33, _encode_spec(nest, path))
-    encoded = [
-        (name, encode(child, path + (separator if path else '') + name))
-        for (separator, name), child in children
-    ]
+    encoded = [(name, encode(child, join(path, name))) for name, child in inner.items()]
     if isinstance(nest, dict):
         for key in nest:
             if not isinstance(key, str):

@@ -1,8 +1,6 @@
 """Tables: what a server holds."""
 
-import numbers
-
-from reverb_tf import _native, rate_limiters, reverb_types, selectors, signatures
+from reverb_tf import _native, arguments, rate_limiters, reverb_types, selectors, signatures
 
 __all__ = ['Table', 'TableExtensionBase']
 
@@ -27,14 +25,11 @@ def _check_kind(value, kind, name):
     )
 
 
-def _check_int(value, name, low):
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f'{name} must be an int, got {type(value).__name__}')
-    if low is not None and value < low:
-        raise ValueError(f'{name} must be >= {low}, got {value}')
+def _int64(value, name, low=None):
+    value = arguments.integer(value, name, low)
     if value >= 2**63:
         raise ValueError(f'{name} must be < 2**63, got {value}')
-    return int(value)
+    return value
 
 
 def _is_empty(signature):
@@ -86,11 +81,11 @@ class Table:
         self._name = name
         self._sampler = _check_kind(sampler, selectors.Selector, 'sampler')
         self._remover = _check_kind(remover, selectors.Selector, 'remover')
-        self._max_size = _check_int(max_size, 'max_size', 1)
+        self._max_size = _int64(max_size, 'max_size', 1)
         self._rate_limiter = _check_kind(
             rate_limiter, rate_limiters.RateLimiter, 'rate_limiter'
         )
-        self._max_times_sampled = _check_int(max_times_sampled, 'max_times_sampled', None)
+        self._max_times_sampled = _int64(max_times_sampled, 'max_times_sampled')
         self._max_times_sampled = max(min(self._max_times_sampled, 2**31 - 1), -(2**31))
         self._extensions = tuple(extensions)
         for extension in self._extensions:
@@ -101,7 +96,7 @@ class Table:
             if hasattr(extension, 'build_internal_extensions'):
                 raise NotImplementedError('extensions with an effect are not supported')
         self._signature = None if _is_empty(signature) else signature
-        self._max_bytes = 0 if max_bytes is None else _check_int(max_bytes, 'max_bytes', 0)
+        self._max_bytes = 0 if max_bytes is None else _int64(max_bytes, 'max_bytes', 0)
         if signature_scope not in reverb_types.SCOPES:
             raise ValueError(
                 "signature_scope must be 'trajectory', 'step' or None, got "
@@ -183,11 +178,11 @@ class Table:
 
     def can_sample(self, num_samples=1):
         """Whether the limiter lets `num_samples` (>= 1) samples through now."""
-        return self._native.can_sample(_check_int(num_samples, 'num_samples', 1))
+        return self._native.can_sample(_int64(num_samples, 'num_samples', 1))
 
     def can_insert(self, num_inserts=1):
         """Whether the limiter lets `num_inserts` (>= 1) inserts through now."""
-        return self._native.can_insert(_check_int(num_inserts, 'num_inserts', 1))
+        return self._native.can_insert(_int64(num_inserts, 'num_inserts', 1))
 
     def explain(self):
         """One line: size, and why samples or inserts wait."""

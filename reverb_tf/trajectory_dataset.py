@@ -361,35 +361,14 @@ def _batch_size(value):
 # ---- Structures ------------------------------------------------------------------
 
 
-def _is_named_tuple(nest):
-    return isinstance(nest, tuple) and hasattr(nest, '_fields')
-
-
-def _children(nest):
-    """{path suffix: child} of a container; None for a leaf."""
-    if isinstance(nest, tf.TensorShape):
-        return None
-    if isinstance(nest, collections.abc.Mapping):
-        return {str(key): nest[key] for key in sorted(nest)}
-    if _is_named_tuple(nest):
-        return {field: getattr(nest, field) for field in nest._fields}
-    if isinstance(nest, (list, tuple)):
-        return {f'[{i}]': child for i, child in enumerate(nest)}
-    return None
-
-
 def _lists_to_tuples(nest):
     if isinstance(nest, collections.abc.Mapping):
         return {key: _lists_to_tuples(child) for key, child in nest.items()}
-    if _is_named_tuple(nest):
+    if signatures.is_namedtuple(nest):
         return type(nest)(*map(_lists_to_tuples, nest))
     if isinstance(nest, (list, tuple)):
         return tuple(map(_lists_to_tuples, nest))
     return nest
-
-
-def _join(path, name):
-    return path + ('/' if path and not name.startswith('[') else '') + name
 
 
 def _shape_leaf(shape, path):
@@ -409,12 +388,12 @@ def _spec_leaf(dtype, shape, path):
 
 def _flat_specs(dtypes, shapes, path):
     """The specs in order; the structure is that of `dtypes`, so shapes may be lists."""
-    children = _children(dtypes)
+    children = signatures.children(dtypes)
     if children is None:
         return [_spec_leaf(dtypes, shapes, path)]
-    others = _children(shapes) or {}
-    missing = [_join(path, name) for name in children if name not in others]
-    extra = [_join(path, name) for name in others if name not in children]
+    others = signatures.children(shapes) or {}
+    missing = [signatures.join(path, name) for name in children if name not in others]
+    extra = [signatures.join(path, name) for name in others if name not in children]
     if missing or extra:
         raise ValueError(
             'dtypes and shapes must be of one structure; in shapes are '
@@ -422,13 +401,13 @@ def _flat_specs(dtypes, shapes, path):
         )
     specs = []
     for name, child in children.items():
-        specs += _flat_specs(child, others[name], _join(path, name))
+        specs += _flat_specs(child, others[name], signatures.join(path, name))
     return specs
 
 
 def _specs(dtypes, shapes):
     dtypes = _lists_to_tuples(dtypes)
-    flat = _flat_specs(dtypes, shapes, '')
+    flat = _flat_specs(dtypes, _lists_to_tuples(shapes), '')
     if not flat:
         raise ValueError('dtypes must have at least one leaf')
     return signatures.pack_as(dtypes, flat)

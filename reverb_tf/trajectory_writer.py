@@ -81,13 +81,11 @@ class TrajectoryWriter:
     refuses raises its error once, at the writer's next call; the writer stays usable.
     """
 
-    def __init__(self, internal, *, address='', step_spec=None, timeout=None):
+    def __init__(self, internal, *, step_spec=None, timeout=None):
         self._native = internal
-        self._address = address
         self._timeout = timeout
         self._pid = os.getpid()
         self._closed = False
-        self._has_step_spec = step_spec is not None
         if step_spec is not None:
             for path, spec in signatures.flatten(step_spec):
                 internal.set_cast(path, _caster(spec))

@@ -1,5 +1,6 @@
 #include "cc/rpc/grpc_service.h"
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <optional>
@@ -83,8 +84,8 @@ class SampleReactor : public StreamReactor {
     if (!Parse(message, &request)) {
       return InvalidArgumentError("malformed SampleStreamRequest");
     }
-    SampleRequest parsed = FromProto(request);
-    if (parsed.num_samples > 0) owed_ += parsed.num_samples;
+    const SampleRequest parsed = FromProto(request);
+    owed_ += std::max<int64_t>(parsed.num_samples, 0);
     return session_->Handle(parsed);
   }
 
@@ -95,11 +96,9 @@ class SampleReactor : public StreamReactor {
         const bool any,
         session_->Take(kMaxItems, peer_ == Peer::kOwn ? kMaxBytes : kForeignBytes, &reply));
     if (!any) return std::optional<grpc::ByteBuffer>();
-    owed_ -= static_cast<int64_t>(reply.items.size());
-    if (peer_ == Peer::kOwn) {
-      if (reply.request_done && !reply.request_done->ok()) owed_ = 0;
+    if (peer_ == Peer::kOwn)
       return std::optional<grpc::ByteBuffer>(EncodeSampleReply(reply));
-    }
+    owed_ -= static_cast<int64_t>(reply.items.size());
     RTF_ASSIGN_OR_RETURN(std::vector<grpc::ByteBuffer> messages,
                          EncodeForeignSamples(reply.items));
     for (grpc::ByteBuffer& m : messages) foreign_.push_back(std::move(m));
@@ -123,7 +122,7 @@ class SampleReactor : public StreamReactor {
   const Peer peer_;
   std::shared_ptr<SampleSession> session_;
   std::deque<grpc::ByteBuffer> foreign_;  // encoded and not yet written
-  std::atomic<int64_t> owed_{0};          // samples asked for and not yet taken
+  std::atomic<int64_t> owed_{0};          // to a foreign peer: asked for, not yet taken
 };
 
 // A client of another implementation asks whether it shares our process: never.
