@@ -304,8 +304,8 @@ def test_ctrl_c_interrupts_within_a_second(call):
         writer.create_item('q', 1.0, writer.history[-1])
         if 'server_info' in {call!r}:
             client = reverb_tf.Client('localhost:1')
-        print('ready', flush=True)
         try:
+            print('ready', flush=True)
             {call}
         except KeyboardInterrupt:
             print('interrupted', flush=True)
@@ -313,7 +313,7 @@ def test_ctrl_c_interrupts_within_a_second(call):
         """
     )
     assert process.stdout.readline() == 'ready\n'
-    time.sleep(0.3)  # lets the call begin; the test holds without it too
+    time.sleep(0.3)  # lets the call begin, so that it is a wait that is interrupted
     start = time.monotonic()
     process.send_signal(signal.SIGINT)
     line = process.stdout.readline()
