@@ -16,8 +16,8 @@ std::shared_ptr<Transport> MakeLocalTransport(std::shared_ptr<Service> service);
 
 // Decides anew for each call and stream: the server of `address` in this process
 // if there is one (service/local_registry.h); if there was one, since this transport was
-// made, that ended, UNAVAILABLE "server at … of this process was stopped"; else the remote transport,
-// made by `make_remote` when first needed. With in_process false always remote.
+// made, that ended, UNAVAILABLE "server at … of this process was stopped"; else the remote
+// transport, made by `make_remote` when first needed. With in_process false always remote.
 std::shared_ptr<Transport> MakeRoutingTransport(
     std::string address, bool in_process,
     std::function<std::shared_ptr<Transport>()> make_remote);
