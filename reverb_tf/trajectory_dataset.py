@@ -1,12 +1,10 @@
 """TrajectoryDataset: the samples of a table as a `tf.data.Dataset`."""
 
 import collections.abc
-import operator
 
-import numpy as np
 import tensorflow as tf
 
-from reverb_tf import _native, logs, signatures
+from reverb_tf import _native, arguments, logs, signatures
 from reverb_tf.ops import load
 from reverb_tf.reverb_types import PaddedSample, ReplaySample, SampleInfo
 
@@ -104,13 +102,11 @@ class TrajectoryDataset(tf.data.Dataset):
                 num_workers_per_iterator, 'num_workers_per_iterator', 2**31 - 1
             ),
             'max_samples_per_stream': _count(max_samples_per_stream, 'max_samples_per_stream'),
-            'rate_limiter_timeout_ms': _at_least(
-                -1, rate_limiter_timeout_ms, 'rate_limiter_timeout_ms'
-            ),
+            'rate_limiter_timeout_ms': arguments.integer(rate_limiter_timeout_ms, 'rate_limiter_timeout_ms', -1),
             'max_samples': _count(max_samples, 'max_samples'),
-            'consume_ahead': _at_least(0, consume_ahead, 'consume_ahead'),
-            'max_age_ms': _at_least(-1, max_age_ms, 'max_age_ms'),
-            'reconnect_timeout_ms': _at_least(-1, reconnect_timeout_ms, 'reconnect_timeout_ms'),
+            'consume_ahead': arguments.integer(consume_ahead, 'consume_ahead', 0),
+            'max_age_ms': arguments.integer(max_age_ms, 'max_age_ms', -1),
+            'reconnect_timeout_ms': arguments.integer(reconnect_timeout_ms, 'reconnect_timeout_ms', -1),
         }
         self._element_spec = _element_spec(sample, batch_size, drop_remainder, pad_to_longest)
         variant = load.ops().reverb_tf_trajectory_dataset(
@@ -152,7 +148,18 @@ class TrajectoryDataset(tf.data.Dataset):
         rate_limiter_timeout_ms=-1,
         get_signature_timeout_secs=None,
         max_samples=-1,
-        **keywords,
+        *,
+        batch_size=None,
+        drop_remainder=False,
+        pad_to_longest=False,
+        on_timeout='end',
+        consume_ahead=0,
+        max_age_ms=-1,
+        drop_deleted=False,
+        seed=None,
+        reconnect_timeout_ms=-1,
+        shard_selection='proportional',
+        name=None,
     ):
         """A dataset of the table's own signature, which is asked of the server now.
 
@@ -166,7 +173,17 @@ class TrajectoryDataset(tf.data.Dataset):
           get_signature_timeout_secs: longest wait for the server, in seconds; None for the
             package's default.
           max_samples: see above.
-          **keywords: see above.
+          batch_size: see above.
+          drop_remainder: see above.
+          pad_to_longest: see above.
+          on_timeout: see above.
+          consume_ahead: see above.
+          max_age_ms: see above.
+          drop_deleted: see above.
+          seed: see above.
+          reconnect_timeout_ms: see above.
+          shard_selection: see above.
+          name: see above.
 
         Returns:
           The dataset.
@@ -186,7 +203,17 @@ class TrajectoryDataset(tf.data.Dataset):
             max_samples_per_stream,
             rate_limiter_timeout_ms,
             max_samples,
-            **keywords,
+            batch_size=batch_size,
+            drop_remainder=drop_remainder,
+            pad_to_longest=pad_to_longest,
+            on_timeout=on_timeout,
+            consume_ahead=consume_ahead,
+            max_age_ms=max_age_ms,
+            drop_deleted=drop_deleted,
+            seed=seed,
+            reconnect_timeout_ms=reconnect_timeout_ms,
+            shard_selection=shard_selection,
+            name=name,
         )
 
 
@@ -319,43 +346,26 @@ def _table(value):
 def _seed(value):
     if value is None:
         return tf.constant(-1, tf.int64)
-    if tf.is_tensor(value):
-        return tf.cast(value, tf.int64)
-    seed = _integer(value, 'seed')
-    if not 0 <= seed < 2**63:
-        raise ValueError(f'seed must be in 0 ... 2**63 - 1, got {seed}')
-    return tf.constant(seed, tf.int64)
-
-
-def _integer(value, what):
-    if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f'{what} must be an int, got bool')
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f'{what} must be an int, got {type(value).__name__}') from None
-
-
-def _at_least(least, value, what):
-    number = _integer(value, what)
-    if not least <= number < 2**63:
-        raise ValueError(f'{what} must be >= {least}, got {number}')
-    return number
+    if not tf.is_tensor(value) or hasattr(value, 'numpy'):
+        return tf.constant(arguments.integer(value, 'seed', 0), tf.int64)
+    if not value.dtype.is_integer or value.shape.rank not in (None, 0):
+        raise TypeError(f'seed must be an int or a scalar of ints, got {value}')
+    return tf.cast(value, tf.int64)
 
 
 def _count(value, what, most=2**63 - 1):
-    number = _integer(value, what)
-    if number != -1 and not 1 <= number <= most:
+    number = arguments.integer(value, what, high=most)
+    if number != -1 and number < 1:
         raise ValueError(f'{what} must be in 1 ... {most}, or -1 for the default, got {number}')
     return number
 
 
 def _optional_count(value, what):
-    return -1 if value is None else _at_least(1, value, what)
+    return -1 if value is None else arguments.integer(value, what, 1)
 
 
 def _batch_size(value):
-    return 0 if value is None else _at_least(1, value, 'batch_size')
+    return 0 if value is None else arguments.integer(value, 'batch_size', 1)
 
 
 # ---- Structures ------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """TrajectoryDataset: elements, batches, ends, errors, and what tf.data expects of a dataset."""
 
 import gc
+import inspect
 import os
 import signal
 import subprocess
@@ -650,3 +651,11 @@ def test_another_tensorflow_is_refused_before_loading():
 
 def test_patch_releases_are_alike():
     load.check_tensorflow_version('2.20.3-rc1', built='2.20.0')
+
+
+def test_from_table_signature_takes_every_argument_of_the_constructor():
+    constructor = inspect.signature(reverb_tf.TrajectoryDataset.__init__).parameters
+    from_signature = inspect.signature(reverb_tf.TrajectoryDataset.from_table_signature).parameters
+    assert set(constructor) - {'self', 'dtypes', 'shapes'} <= set(from_signature)
+    for name in set(constructor) & set(from_signature):
+        assert from_signature[name].default == constructor[name].default

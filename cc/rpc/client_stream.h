@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "cc/base/status.h"
+#include "cc/rpc/open_calls.h"
 #include "cc/rpc/status_codec.h"
 
 namespace reverb_tf {
@@ -27,8 +28,11 @@ class ClientStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byte
                      public std::enable_shared_from_this<ClientStream> {
  public:
   // `on_peer` is told, once known, whether the server is of this project.
-  ClientStream(std::function<void()> on_ready, std::function<void(bool)> on_peer)
-      : on_ready_(std::move(on_ready)), on_peer_(std::move(on_peer)) {
+  ClientStream(OpenCalls::Token open, std::function<void()> on_ready,
+               std::function<void(bool)> on_peer)
+      : open_(std::move(open)),
+        on_ready_(std::move(on_ready)),
+        on_peer_(std::move(on_peer)) {
     context_.AddMetadata(kPeerKey, kPeerRevision);
   }
 
@@ -151,6 +155,7 @@ class ClientStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byte
     if (on_ready_) on_ready_();
   }
 
+  const OpenCalls::Token open_;  // outlives context_
   grpc::ClientContext context_;
   std::recursive_mutex callback_mu_;
   std::function<void()> on_ready_;

@@ -10,6 +10,7 @@
 #include "cc/rpc/client_stream.h"
 #include "cc/rpc/control_codec.h"
 #include "cc/rpc/insert_codec.h"
+#include "cc/rpc/open_calls.h"
 #include "cc/rpc/reverb.grpc.pb.h"
 #include "cc/rpc/sample_codec.h"
 #include "cc/rpc/status_codec.h"
@@ -47,6 +48,7 @@ template <typename Request, typename Response>
 class UnaryCall : public Call {
  public:
   struct State {
+    OpenCalls::Token open;  // outlives the context
     grpc::ClientContext context;
     Request request;
     Response response;
@@ -183,6 +185,7 @@ class GrpcTransport : public Transport {
       : channel_(MakeChannel(address)),
         stub_(pb::ReverbService::NewStub(channel_)),
         generic_(channel_) {}
+  ~GrpcTransport() override { open_calls_.AwaitNone(); }
 
   std::unique_ptr<Call> GetServerInfo(Done<ServerInfo> done) override {
     return Start<pb::ServerInfoRequest, pb::ServerInfoResponse>(
@@ -225,11 +228,11 @@ class GrpcTransport : public Transport {
 
   std::unique_ptr<InsertStream> OpenInsert(std::function<void()> on_ready) override {
     // The initial metadata wakes a client that waits for can_send().
-    auto stream =
-        std::make_shared<ClientStream>(on_ready, [peer = peer_, on_ready](bool own) {
-          SetPeer(peer, own);
-          on_ready();
-        });
+    auto stream = std::make_shared<ClientStream>(open_calls_.Enter(), on_ready,
+                                                 [peer = peer_, on_ready](bool own) {
+                                                   SetPeer(peer, own);
+                                                   on_ready();
+                                                 });
     stream->Start(&generic_, "/deepmind.reverb.ReverbService/InsertStream");
     // Servers of other implementations keep silent until the first item is in.
     std::unique_ptr<Call> probe;
@@ -240,8 +243,9 @@ class GrpcTransport : public Transport {
   }
 
   std::unique_ptr<SampleStream> OpenSample(std::function<void()> on_ready) override {
-    auto stream = std::make_shared<ClientStream>(
-        std::move(on_ready), [peer = peer_](bool own) { SetPeer(peer, own); });
+    auto stream =
+        std::make_shared<ClientStream>(open_calls_.Enter(), std::move(on_ready),
+                                       [peer = peer_](bool own) { SetPeer(peer, own); });
     stream->Start(&generic_, "/deepmind.reverb.ReverbService/SampleStream");
     return std::make_unique<GrpcSampleStream>(std::move(stream));
   }
@@ -259,6 +263,7 @@ class GrpcTransport : public Transport {
                               Handler handler) {
     using Unary = UnaryCall<Request, Response>;
     auto state = std::make_shared<typename Unary::State>();
+    state->open = open_calls_.Enter();
     state->request = std::move(request);
     state->context.AddMetadata(kPeerKey, kPeerRevision);
     state->done = [handler, peer = peer_](const grpc::Status& status,
@@ -276,6 +281,7 @@ class GrpcTransport : public Transport {
     return std::make_unique<Unary>(state);
   }
 
+  OpenCalls open_calls_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<pb::ReverbService::Stub> stub_;
   grpc::GenericStub generic_;
