@@ -18,6 +18,8 @@ N_STEP = 3
 GAMMA = 0.99
 # Exploration falls from 1 to --epsilon over so many steps of an actor.
 WARM_UP_STEPS = 3_000
+# Seconds without room in the table after which an actor takes its learner for dead.
+LEARNER_TIMEOUT = 120
 
 
 def q_values(weights: list[np.ndarray], observations: np.ndarray) -> np.ndarray:
@@ -86,7 +88,7 @@ def epsilons(last):
 
 
 def main(_) -> None:
-    client = reverb_tf.Client(FLAGS.server)
+    client = reverb_tf.Client(FLAGS.server, timeout=LEARNER_TIMEOUT)
     recorder = Recorder(client)
     rng = np.random.default_rng([FLAGS.seed, FLAGS.actor])
     exploration = epsilons(FLAGS.epsilon)
@@ -95,7 +97,7 @@ def main(_) -> None:
         while True:
             newest = next(client.sample('weights', emit_timesteps=False))
             play_episode(env, recorder, rng, newest.data, exploration)
-    except (reverb_tf.errors.UnavailableError, KeyboardInterrupt):
+    except (reverb_tf.errors.UnavailableError, reverb_tf.DeadlineExceededError, KeyboardInterrupt):
         pass  # The learner has finished.
 
 
