@@ -47,6 +47,7 @@ def reverb_py_proto_library(name, srcs, deps = [], visibility = ["//visibility:p
         name = name + "_generated",
         srcs = srcs + [dep + "_protos" for dep in deps],
         outs = _names(srcs, ["_pb2.py"]),
+        visibility = visibility,
         cmd = "protoc --proto_path=. --python_out=$(GENDIR) " + " ".join(["$(location %s)" % src for src in srcs]),
     )
     native.py_library(

@@ -12,6 +12,7 @@ _native.set_error_factory(errors.from_status)
 _native.set_leaf_converter(leaves.to_bytes)
 
 from reverb_tf import rate_limiters, selectors  # noqa: E402 (need the factory)
+from reverb_tf import structured_writer as structured  # noqa: E402
 from reverb_tf.client import Client  # noqa: E402
 from reverb_tf.errors import DeadlineExceededError, ReverbError  # noqa: E402
 from reverb_tf.reverb_types import (  # noqa: E402
@@ -24,13 +25,25 @@ from reverb_tf.reverb_types import (  # noqa: E402
 from reverb_tf.sampler import Sampler  # noqa: E402
 from reverb_tf.server import Server  # noqa: E402
 from reverb_tf.signatures import signature_from  # noqa: E402
+from reverb_tf.structured_writer import StructuredWriter  # noqa: E402
 from reverb_tf.table import Table  # noqa: E402
 from reverb_tf.timeouts import get_default_timeout, set_default_timeout  # noqa: E402
 from reverb_tf.trajectory_writer import TrajectoryColumn, TrajectoryWriter  # noqa: E402
+from reverb_tf.writer import Writer  # noqa: E402
 
-# Imported when first used: they need TensorFlow.
-_LAZY = {'TrajectoryDataset': 'trajectory_dataset'}
-_LAZY_MODULES = ('data', 'trajectory_dataset')
+# Imported when first used: most need TensorFlow.
+_LAZY = {'TFClient': 'tf_client', 'TrajectoryDataset': 'trajectory_dataset'}
+_LAZY_MODULES = (
+    'cc',
+    'compat',
+    'data',
+    'item_selectors',
+    'platform',
+    'pybind',
+    'replay_sample',
+    'tf_client',
+    'trajectory_dataset',
+)
 
 __all__ = [
     'Client',
@@ -42,11 +55,14 @@ __all__ = [
     'SampleInfo',
     'Sampler',
     'Server',
+    'StructuredWriter',
+    'TFClient',
     'Table',
     'TableInfo',
     'TrajectoryColumn',
     'TrajectoryDataset',
     'TrajectoryWriter',
+    'Writer',
     'build_info',
     'errors',
     'get_default_timeout',
@@ -54,6 +70,7 @@ __all__ = [
     'selectors',
     'set_default_timeout',
     'signature_from',
+    'structured',
 ]
 
 

@@ -2,12 +2,14 @@
 
 import os
 
-from reverb_tf import _native, arguments, logs, reverb_types, timeouts
+from reverb_tf import _native, arguments, errors, logs, reverb_types, signatures, timeouts
 from reverb_tf import sampler as sampler_lib
+from reverb_tf import structured_writer as structured_writer_lib
 from reverb_tf import trajectory_writer as writer_lib
 from reverb_tf.reverb_types import MutateResult, ServerInfo
+from reverb_tf.writer import Writer
 
-__all__ = ['Client']
+__all__ = ['Client', 'Writer']
 
 
 class Client:
@@ -25,12 +27,8 @@ class Client:
     def __init__(self, server_address, *, timeout=None, in_process=True):
         if isinstance(server_address, (list, tuple)):
             raise NotImplementedError('several addresses are not part of this version')
-        if not isinstance(server_address, str):
-            raise TypeError(f'server_address must be a str, got {type(server_address).__name__}')
-        if timeout is not None:
-            timeouts.resolve(timeout)
-        self._server_address = server_address
-        self._timeout = timeout
+        self._server_address = arguments.text(server_address, 'server_address')
+        self._timeout = None if timeout is None else timeouts.check(timeout, 'timeout')
         self._in_process = in_process
         self._server = None
         self._pid = os.getpid()
@@ -78,9 +76,35 @@ class Client:
             )
         if not priorities:
             raise ValueError('priorities must name at least one table')
-        pairs = [(table, float(priority)) for table, priority in priorities.items()]
+        pairs = [
+            (arguments.text(table, 'table of priorities'), _priority(priority, table))
+            for table, priority in priorities.items()
+        ]
         keys = self._native.insert(data, pairs, self._seconds(timeout))
         return dict(zip(priorities, keys, strict=True))
+
+    def writer(
+        self, max_sequence_length, delta_encoded=False, chunk_length=None, max_in_flight_items=25
+    ):
+        """A `Writer`: items are the newest steps. See also `trajectory_writer`.
+
+        Args:
+          max_sequence_length: most steps of an item, >= 1.
+          delta_encoded: compresses integers as differences from step to step; lossless.
+          chunk_length: steps stored together, 1 ... max_sequence_length; None: automatic.
+          max_in_flight_items: `create_item` waits while so many are unconfirmed; None: never.
+        """
+        length = arguments.integer(max_sequence_length, 'max_sequence_length', 1)
+        if chunk_length is not None:
+            chunk_length = arguments.integer(chunk_length, 'chunk_length', 1, length)
+        native = self._native.row_writer(
+            length,
+            chunk_length,
+            arguments.boolean(delta_encoded, 'delta_encoded'),
+            _bound(max_in_flight_items, 'max_in_flight_items'),
+            self._seconds(None),
+        )
+        return Writer(native, timeout=self._timeout)
 
     def trajectory_writer(
         self,
@@ -107,11 +131,62 @@ class Client:
         native = self._native.trajectory_writer(
             arguments.integer(num_keep_alive_refs, 'num_keep_alive_refs', 1),
             bool(validate_items),
-            0 if max_in_flight_items is None else arguments.integer(max_in_flight_items, 'max_in_flight_items', 1),
-            0 if max_in_flight_bytes is None else arguments.integer(max_in_flight_bytes, 'max_in_flight_bytes', 1),
+            _bound(max_in_flight_items, 'max_in_flight_items'),
+            _bound(max_in_flight_bytes, 'max_in_flight_bytes'),
             seconds,
         )
         return writer_lib.TrajectoryWriter(
+            native,
+            step_spec=step_spec,
+            timeout=timeout if timeout is not None else self._timeout,
+        )
+
+    def structured_writer(
+        self,
+        configs,
+        *,
+        step_spec=None,
+        validate_items=True,
+        max_in_flight_items=None,
+        max_in_flight_bytes=None,
+        timeout=None,
+    ):
+        """A `StructuredWriter`, which inserts items by the patterns of `configs`.
+
+        Args:
+          configs: sequence of `structured.create_config(...)`; copied.
+          step_spec: nest of specs; values are cast to their dtypes, and the configs are
+            checked against the tables' signatures with dtypes and shapes.
+          validate_items: checks configs and items against the tables' signatures (fetched
+            now); the server checks in any case.
+          max_in_flight_items: `append` waits, before it does anything, while its items would
+            make more unconfirmed ones; None: never.
+          max_in_flight_bytes: `append` waits while so many bytes are unconfirmed.
+          timeout: seconds for this call and the default of the writer's calls.
+
+        Raises:
+          ValueError: no config; or names the position of one that is bad or doesn't fit its
+            table.
+        """
+        specs = None
+        if step_spec is not None:
+            specs = [
+                (
+                    path,
+                    signatures.spec_number(s, f"step_spec leaf '{path}'"),
+                    signatures.shape_of(s),
+                )
+                for path, s in signatures.flatten(step_spec)
+            ]
+        native = self._native.structured_writer(
+            structured_writer_lib.serialize(configs),
+            specs,
+            arguments.boolean(validate_items, 'validate_items'),
+            _bound(max_in_flight_items, 'max_in_flight_items'),
+            _bound(max_in_flight_bytes, 'max_in_flight_bytes'),
+            self._seconds(timeout),
+        )
+        return structured_writer_lib.StructuredWriter(
             native,
             step_spec=step_spec,
             timeout=timeout if timeout is not None else self._timeout,
@@ -172,17 +247,14 @@ class Client:
         timeout,
         on_timeout,
     ):
-        if not isinstance(table, str):
-            raise TypeError(f'table must be a str, got {type(table).__name__}')
-        if not table:
-            raise ValueError('table must not be empty')
+        arguments.text(table, 'table')
         if on_timeout not in ('error', 'end'):
             raise ValueError(f"on_timeout must be 'error' or 'end', got {on_timeout!r}")
         if max_samples is not None:
-            arguments.integer(max_samples, 'max_samples', 1)
-        arguments.integer(max_in_flight, 'max_in_flight', 1)
-        arguments.integer(num_workers, 'num_workers', 1)
-        arguments.integer(consume_ahead, 'consume_ahead', 0)
+            max_samples = arguments.integer(max_samples, 'max_samples', 1)
+        max_in_flight = arguments.integer(max_in_flight, 'max_in_flight', 1)
+        num_workers = arguments.integer(num_workers, 'num_workers', 1, 2**31 - 1)
+        consume_ahead = arguments.integer(consume_ahead, 'consume_ahead', 0)
         seconds = self._seconds(timeout)
 
         def make_native():
@@ -232,15 +304,15 @@ class Client:
         Raises:
           ValueError: an item that has no steps, with emit_timesteps; it is given back.
         """
-        arguments.integer(num_samples, 'num_samples', 1)
+        num_samples = arguments.integer(num_samples, 'num_samples', 1)
         if unpack_as_table_signature is None:
             unpack_as_table_signature = not emit_timesteps
         sampler = self._make_sampler(
             table,
-            int(num_samples),
+            num_samples,
             emit_timesteps=emit_timesteps,
             structured=unpack_as_table_signature,
-            max_in_flight=min(16, int(num_samples)),
+            max_in_flight=min(16, num_samples),
             num_workers=1,
             consume_ahead=0,
             timeout=timeout,
@@ -265,13 +337,18 @@ class Client:
         Returns:
           `MutateResult(updated, deleted, not_found)`.
         """
-        pairs = updates.items() if hasattr(updates, 'items') else (updates or ())
-        pairs = [(int(key), float(priority)) for key, priority in pairs]
-        keys = [int(key) for key in (deletes if deletes is not None else ())]
+        arguments.text(table, 'table')
+        if hasattr(updates, 'items'):
+            updates = updates.items()
+        pairs = [] if updates is None else arguments.sequence(updates, 'updates', 'pairs')
+        keys = [] if deletes is None else arguments.sequence(deletes, 'deletes', 'keys')
+        pairs = [_key_and_priority(pair) for pair in pairs]
+        keys = [_key(key, 'key of deletes') for key in keys]
         return MutateResult(*self._native.mutate(table, pairs, keys, self._seconds(timeout)))
 
     def reset(self, table, timeout=None):
         """Empties a table; its counters start anew."""
+        arguments.text(table, 'table')
         self._native.reset(table, self._seconds(timeout))
 
     def server_info(self, timeout=None):
@@ -288,6 +365,8 @@ class Client:
     def explain(self, table=None, timeout=None):
         """Why samples or inserts wait, and the state of this client's connection."""
         infos = self.server_info(timeout)
+        if table is not None and arguments.text(table, 'table') not in infos:
+            raise errors.NotFoundError(f'no table {table!r}, only {", ".join(map(repr, infos))}')
         lines = [i.explain for name, i in infos.items() if table in (None, name)]
         return '\n'.join([*lines, self._native.describe()])
 
@@ -307,6 +386,30 @@ class Client:
 
     def __reduce__(self):
         return _restore, (self._server_address, self._timeout, self._in_process)
+
+
+def _priority(value, table):
+    return arguments.number(value, f"priority for table '{table}'")
+
+
+def _bound(value, name):
+    return 0 if value is None else arguments.integer(value, name, 1)
+
+
+def _key(value, name):
+    return arguments.integer(value, name, 0, 2**64 - 1)
+
+
+def _key_and_priority(pair):
+    try:
+        key, priority = pair
+    except (TypeError, ValueError):
+        raise TypeError(
+            'updates must be a mapping or pairs of key and priority, got an element of type '
+            f'{type(pair).__name__}'
+        ) from None
+    key = _key(key, 'key of updates')
+    return key, arguments.number(priority, f'priority of key {key}')
 
 
 def _restore(server_address, timeout, in_process):

@@ -43,6 +43,11 @@ def number_of(dtype):
     return _NUMBERS.get(dtype.name)
 
 
+def name(number):
+    """The name of a number."""
+    return _NAMES[number]
+
+
 def to_numpy(number):
     """The numpy dtype of a number; object for strings."""
     name = _NAMES[number]

@@ -14,7 +14,10 @@ def _strings(elements, shape, path):
     encoded = []
     for e in elements:
         if isinstance(e, str):
-            encoded.append(e.encode())
+            try:
+                encoded.append(e.encode())
+            except UnicodeEncodeError as error:
+                raise ValueError(f"'{path}': {error}") from None
         elif isinstance(e, (bytes, np.bytes_)):
             encoded.append(bytes(e))
         else:
@@ -42,7 +45,7 @@ def _check_kind(value, path):
     if kind in ('SymbolicTensor', 'KerasTensor') or (
         kind == 'Tensor' and type(value).__module__.endswith('framework.tensor')
     ):
-        _refuse(path, 'a symbolic tensor', 'inside a tf.function use TFTrajectoryWriter')
+        _refuse(path, 'a symbolic tensor', 'call the writer eagerly or in tf.py_function')
 
 
 def to_bytes(value, path):

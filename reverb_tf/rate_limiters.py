@@ -11,7 +11,6 @@ Values: frozen, comparable, usable in many tables; the counters belong to the ta
 import dataclasses
 import logging
 import math
-import numbers
 import sys
 
 from reverb_tf import arguments, logs
@@ -19,14 +18,6 @@ from reverb_tf import arguments, logs
 __all__ = ['RateLimiter', 'MinSize', 'SampleToInsertRatio', 'Queue', 'Stack']
 
 _MAX = sys.float_info.max
-
-
-def _number(value, name):
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f'{name} must be a number, got {type(value).__name__}')
-    if math.isnan(value):
-        raise ValueError(f'{name} must not be NaN')
-    return float(value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,11 +37,11 @@ class RateLimiter:
     max_diff: float
 
     def __post_init__(self):
-        spi = _number(self.samples_per_insert, 'samples_per_insert')
+        spi = arguments.number(self.samples_per_insert, 'samples_per_insert')
         if not math.isfinite(spi) or spi <= 0:
             raise ValueError(f'samples_per_insert must be finite and > 0, got {spi}')
-        low = max(_number(self.min_diff, 'min_diff'), -_MAX)
-        high = min(_number(self.max_diff, 'max_diff'), _MAX)
+        low = max(arguments.number(self.min_diff, 'min_diff'), -_MAX)
+        high = min(arguments.number(self.max_diff, 'max_diff'), _MAX)
         if low > high:
             raise ValueError(f'min_diff must be <= max_diff, got {low} and {high}')
         if type(self) is RateLimiter and high - low < max(1.0, spi):
@@ -61,7 +52,9 @@ class RateLimiter:
             )
         object.__setattr__(self, 'samples_per_insert', spi)
         object.__setattr__(
-            self, 'min_size_to_sample', arguments.integer(self.min_size_to_sample, 'min_size_to_sample', 1)
+            self,
+            'min_size_to_sample',
+            arguments.integer(self.min_size_to_sample, 'min_size_to_sample', 1),
         )
         object.__setattr__(self, 'min_diff', low)
         object.__setattr__(self, 'max_diff', high)
@@ -107,7 +100,7 @@ class SampleToInsertRatio(RateLimiter):
     """
 
     def __init__(self, samples_per_insert, min_size_to_sample, error_buffer):
-        spi = _number(samples_per_insert, 'samples_per_insert')
+        spi = arguments.number(samples_per_insert, 'samples_per_insert')
         size = arguments.integer(min_size_to_sample, 'min_size_to_sample', 1)
         low, high = self._bounds(spi, size, error_buffer)
         if high - low < 2 * max(1.0, spi):
@@ -130,17 +123,20 @@ class SampleToInsertRatio(RateLimiter):
 
     @staticmethod
     def _bounds(spi, size, error_buffer):
-        if isinstance(error_buffer, numbers.Real) and not isinstance(error_buffer, bool):
-            e = _number(error_buffer, 'error_buffer')
-            return spi * size - e, spi * size + e
         try:
             low, high = error_buffer
         except (TypeError, ValueError):
-            raise TypeError(
-                'error_buffer must be a number or a pair (min_diff, max_diff), got '
-                f'{type(error_buffer).__name__}'
-            ) from None
-        return _number(low, 'error_buffer[0]'), _number(high, 'error_buffer[1]')
+            pass
+        else:
+            return (
+                arguments.number(low, 'error_buffer[0]'),
+                arguments.number(high, 'error_buffer[1]'),
+            )
+        try:
+            e = arguments.number(error_buffer, 'error_buffer')
+        except TypeError as error:
+            raise TypeError(f'{error}; it may also be a pair (min_diff, max_diff)') from None
+        return spi * size - e, spi * size + e
 
 
 class Queue(RateLimiter):

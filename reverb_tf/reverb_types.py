@@ -4,8 +4,26 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from reverb_tf import rate_limiters, selectors, signatures
+from reverb_tf.selectors import Fifo, Heap, Lifo, Prioritized, Uniform
 
-__all__ = ['SampleInfo', 'ReplaySample', 'PaddedSample', 'MutateResult', 'TableInfo']
+# Selectors are here too, as in dm-reverb.
+SelectorType = selectors.Selector
+SpecNest = Any
+
+__all__ = [
+    'Fifo',
+    'Heap',
+    'Lifo',
+    'MutateResult',
+    'PaddedSample',
+    'Prioritized',
+    'ReplaySample',
+    'SampleInfo',
+    'SelectorType',
+    'SpecNest',
+    'TableInfo',
+    'Uniform',
+]
 
 
 class SampleInfo(NamedTuple):
@@ -182,6 +200,52 @@ class TableInfo:
     num_writers: int = 0
     num_samplers: int = 0
     explain: str = ''
+
+    @classmethod
+    def from_serialized_proto(cls, serialized):
+        """What a serialized `TableInfo` message of the protocol tells.
+
+        Raises:
+          ValueError: it is none, or has no selectors.
+        """
+        from google.protobuf import message
+
+        from reverb_tf import pybind
+        from reverb_tf.cc import schema_pb2
+
+        try:
+            proto = schema_pb2.TableInfo.FromString(serialized)
+        except message.DecodeError as e:
+            raise ValueError(f'not a serialized TableInfo: {e}') from None
+
+        def distribution(options):
+            return Distribution(pybind.selector_from_proto(options.SerializeToString()))
+
+        limiter = proto.rate_limiter_info
+        times = proto.table_worker_time
+        return cls(
+            name=proto.name,
+            sampler_options=distribution(proto.sampler_options),
+            remover_options=distribution(proto.remover_options),
+            max_size=proto.max_size,
+            max_times_sampled=proto.max_times_sampled,
+            rate_limiter_info=RateLimiterInfo(
+                limiter.samples_per_insert,
+                limiter.min_diff,
+                limiter.max_diff,
+                limiter.min_size_to_sample,
+                CallStats(completed=limiter.insert_stats.completed),
+                CallStats(completed=limiter.sample_stats.completed),
+            ),
+            signature=signatures.decode(proto.signature) if proto.signature else None,
+            current_size=proto.current_size,
+            num_episodes=proto.num_episodes,
+            num_deleted_episodes=proto.num_deleted_episodes,
+            num_unique_samples=proto.num_unique_samples,
+            table_worker_time=TableWorkerTime(
+                **{f.name: getattr(times, f.name) for f in dataclasses.fields(TableWorkerTime)}
+            ),
+        )
 
     def __str__(self):
         lines = [f"table '{self.name}'"]

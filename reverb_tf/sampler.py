@@ -1,5 +1,7 @@
 """Sampling by hand: a table's samples as an iterator of numpy data."""
 
+import time
+
 from reverb_tf import errors, leaves, signatures
 from reverb_tf.reverb_types import ReplaySample, SampleInfo
 
@@ -41,11 +43,12 @@ class Sampler:
     def __next__(self):
         if self._closed:
             raise StopIteration
-        if self._native is None:
-            self._start()
-        # The limiter's own time-out comes first, with its reason.
-        wait = self._timeout + 1.0
+        wait = self._timeout
         try:
+            if self._native is None:
+                start = time.monotonic()
+                self._start()
+                wait = max(0.0, wait - (time.monotonic() - start))
             keys, probabilities, sizes, priorities, times, columns, squeezed = (
                 self._native.next(wait)
             )
@@ -64,7 +67,7 @@ class Sampler:
         if all(squeezed):
             return [ReplaySample(info, self._pack(columns))]
         return [
-            ReplaySample(info, self._pack([c[t] for c in columns]))
+            ReplaySample(info, self._pack([c[t, ...] for c in columns]))
             for t in range(len(columns[0]))
         ]
 

@@ -6,7 +6,8 @@ many tables as wanted.
 
 import dataclasses
 import math
-import numbers
+
+from reverb_tf import arguments
 
 __all__ = ['Fifo', 'Lifo', 'Uniform', 'Prioritized', 'Heap', 'MinHeap', 'MaxHeap', 'Selector']
 
@@ -14,11 +15,7 @@ __all__ = ['Fifo', 'Lifo', 'Uniform', 'Prioritized', 'Heap', 'MinHeap', 'MaxHeap
 def _check_seed(seed):
     if seed is None:
         return None
-    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
-        raise TypeError(f'seed must be an int or None, got {type(seed).__name__}')
-    if not 0 <= seed < 2**64:
-        raise ValueError(f'seed must be in [0, 2**64), got {seed}')
-    return int(seed)
+    return arguments.integer(seed, 'seed', 0, 2**64 - 1)
 
 
 class Selector:
@@ -88,12 +85,10 @@ class Prioritized(Selector):
     seed: int | None = None
 
     def __post_init__(self):
-        e = self.priority_exponent
-        if isinstance(e, bool) or not isinstance(e, numbers.Real):
-            raise TypeError(f'priority_exponent must be a number, got {type(e).__name__}')
+        e = arguments.number(self.priority_exponent, 'priority_exponent')
         if not math.isfinite(e) or e < 0:
             raise ValueError(f'priority_exponent must be finite and >= 0, got {e}')
-        object.__setattr__(self, 'priority_exponent', float(e))
+        object.__setattr__(self, 'priority_exponent', e)
         object.__setattr__(self, 'seed', _check_seed(self.seed))
 
     @property
@@ -113,6 +108,9 @@ class Heap(Selector):
     """
 
     min_heap: bool
+
+    def __post_init__(self):
+        object.__setattr__(self, 'min_heap', arguments.boolean(self.min_heap, 'min_heap'))
 
     def _native_config(self):
         return (4 if self.min_heap else 5, 0.0, None)

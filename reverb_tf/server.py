@@ -1,24 +1,22 @@
 """The server: serves tables to clients of this and other processes."""
 
 import logging
-import numbers
 import os
 
-from reverb_tf import _native, client, errors, logs, timeouts
-from reverb_tf import table as table_lib
+from reverb_tf import _native, arguments, client, errors, logs, timeouts
+from reverb_tf.table import Table, TableExtensionBase
 
-__all__ = ['Server']
+# Tables and their extensions are here too, as in dm-reverb.
+__all__ = ['Server', 'Table', 'TableExtensionBase']
 
 
 def _check_tables(tables):
-    if tables is None or isinstance(tables, (str, table_lib.Table)):
-        raise TypeError('tables must be a sequence of Table')
-    tables = list(tables)
+    tables = arguments.sequence(tables, 'tables', 'Table')
     if not tables:
         raise ValueError('tables must not be empty')
     names = set()
     for table in tables:
-        if not isinstance(table, table_lib.Table):
+        if not isinstance(table, Table):
             raise TypeError(f'tables must hold Table objects, got {type(table).__name__}')
         if table.name in names:
             raise ValueError(f"table name '{table.name}' occurs twice; names must be unique")
@@ -27,13 +25,7 @@ def _check_tables(tables):
 
 
 def _check_port(port):
-    if port is None:
-        return 0
-    if isinstance(port, bool) or not isinstance(port, numbers.Integral):
-        raise TypeError(f'port must be an int or None, got {type(port).__name__}')
-    if not 0 <= port <= 65535:
-        raise ValueError(f'port must be in [0, 65535] (0 or None: a free one), got {port}')
-    return int(port)
+    return 0 if port is None else arguments.integer(port, 'port (0 or None: a free one)', 0, 65535)
 
 
 class Server:
@@ -60,17 +52,16 @@ class Server:
             raise NotImplementedError('checkpointers are not part of this version')
         if host is None:
             host = os.environ.get('REVERB_TF_HOST', 'localhost')
-        if not isinstance(host, str) or not host:
-            raise ValueError(f'host must be a non-empty str, got {host!r}')
+        arguments.text(host, 'host')
+        port = _check_port(port)
         logs.start()
         if host not in ('localhost', '127.0.0.1', '::1') and not host.startswith('unix:'):
             logs.log(
                 logging.WARNING,
-                f'server on host {host}: reachable from other machines, without TLS or '
-                'authentication',
+                f'server on host {host}: reachable from other machines, without TLS or authentication',
             )
         try:
-            self._native = _native.Server(host, _check_port(port), [t._native for t in tables])
+            self._native = _native.Server(host, port, [t._native for t in tables])
         except errors.AlreadyExistsError as e:
             raise errors.AddressInUseError(str(e)) from None
         except errors.FailedPreconditionError as e:
@@ -83,8 +74,7 @@ class Server:
     def _check_process(self):
         if os.getpid() != self._pid:
             raise RuntimeError(
-                "this Server was created before fork; create it in the child or use the "
-                "'spawn' start method"
+                "this Server was created before fork; create it in the child or use the 'spawn' start method"
             )
 
     @property
@@ -122,7 +112,7 @@ class Server:
         """
         if self._native is None or os.getpid() != self._pid:
             return
-        self._native.stop(float(grace))
+        self._native.stop(timeouts.check(grace, 'grace'))
 
     def wait(self, timeout=None):
         """Waits until the server is stopped; Ctrl-C raises `KeyboardInterrupt`.
@@ -134,9 +124,7 @@ class Server:
           True when stopped, False on a timeout.
         """
         self._check_process()
-        return self._native.wait(
-            timeouts.resolve(float('inf') if timeout is None else timeout)
-        )
+        return self._native.wait(timeouts.resolve(float('inf') if timeout is None else timeout))
 
     def localhost_client(self, timeout=None):
         """A `Client` of this server, which it keeps alive."""

@@ -6,6 +6,7 @@ numpy array, `TensorSpec` below). Where TensorFlow is imported, clients get its 
 
 import collections
 import dataclasses
+import re
 import sys
 
 import numpy as np
@@ -30,6 +31,10 @@ class TensorSpec:
     name: str | None = None
 
 
+# The leaf of a structure without specs (StructuredValue's none_value).
+PLACEHOLDER = object()
+
+
 def is_namedtuple(value):
     """Whether a value is an instance of a named tuple."""
     return isinstance(value, tuple) and hasattr(value, '_fields')
@@ -49,6 +54,14 @@ def children(nest):
 def join(path, name):
     """The path of a child: names are joined by '/', positions are appended."""
     return path + ('/' if path and not name.startswith('[') else '') + name
+
+
+def split(path):
+    """The names and positions of a path, as a tuple."""
+    return tuple(
+        int(position) if position else name
+        for position, name in re.findall(r'\[(\d+)\]|([^/\[]+)', path)
+    )
 
 
 def flatten(nest, path=''):
@@ -130,16 +143,20 @@ def _int_field(number, value):
     return varint.encode(number << 3) + varint.encode(value)
 
 
-def _encode_spec(spec, path):
-    where = f"signature leaf '{path}'" if path else 'signature'
-    if not hasattr(spec, 'shape') or not hasattr(spec, 'dtype'):
-        raise ValueError(
-            f'{where} must be a spec with shape and dtype (tf.TensorSpec), got '
-            f'{type(spec).__name__}'
-        )
+def spec_number(spec, where):
+    """The number of a spec's dtype; ValueError for what is no spec or can't be stored."""
+    if isinstance(spec, type) or not hasattr(spec, 'shape') or not hasattr(spec, 'dtype'):
+        got = spec.__name__ if isinstance(spec, type) else type(spec).__name__
+        raise ValueError(f'{where} must be a spec with shape and dtype (tf.TensorSpec), got {got}')
     number = dtypes.number_of(spec.dtype)
     if number is None:
         raise ValueError(f'{where} has the unsupported dtype {spec.dtype}')
+    return number
+
+
+def _encode_spec(spec, path):
+    where = f"signature leaf '{path}'" if path else 'signature'
+    number = spec_number(spec, where)
     shape = shape_of(spec)
     if shape is None:
         shape_bytes = _int_field(3, 1)
@@ -157,6 +174,8 @@ def encode(nest, path=''):
     """The StructuredValue bytes of a nest of specs; ValueError naming a bad leaf."""
     if type(nest).__name__ == 'BoundedTensorSpec':
         return _encode_with_tensorflow(nest)
+    if nest is PLACEHOLDER:
+        return _bytes_field(1, b'')
     inner = children(nest)
     if inner is None:
         return _bytes_field(33, _encode_spec(nest, path))
@@ -249,6 +268,8 @@ def _decode_bounded(message):
 def decode(data):
     """The nest of specs of StructuredValue bytes."""
     for field, value in _fields(memoryview(data)):
+        if field == 1:
+            return PLACEHOLDER
         if field == 35:
             return _decode_bounded(bytes(data)) or _decode_spec(value)
         if field == 33:

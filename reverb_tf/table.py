@@ -8,28 +8,24 @@ __all__ = ['Table', 'TableExtensionBase']
 class TableExtensionBase:
     """Base of table extensions; none has an effect in this package."""
 
+    def build_internal_extensions(self, table_name):
+        """What the extension adds to the native table; must be empty here."""
+        del table_name
+        return ()
+
 
 def _check_kind(value, kind, name):
     if isinstance(value, kind):
         return value
     if isinstance(value, Table) and kind is rate_limiters.RateLimiter:
         raise TypeError(
-            f'{name} must be a rate limiter, got a Table; did you mean Table.queue(...) as '
-            'the table?'
+            f'{name} must be a rate limiter, got a Table; did you mean Table.queue(...) as the table?'
         )
     if isinstance(value, type) and issubclass(value, kind):
         raise TypeError(f'{name} must be an instance, got the class; call it: {value.__name__}()')
     raise TypeError(
-        f'{name} must be a {kind.__name__} (reverb_tf.{kind.__module__.split(".")[-1]}), got '
-        f'{type(value).__name__}'
+        f'{name} must be a {kind.__name__} (reverb_tf.{kind.__module__.split(".")[-1]}), got {type(value).__name__}'
     )
-
-
-def _int64(value, name, low=None):
-    value = arguments.integer(value, name, low)
-    if value >= 2**63:
-        raise ValueError(f'{name} must be < 2**63, got {value}')
-    return value
 
 
 def _is_empty(signature):
@@ -74,33 +70,23 @@ class Table:
         max_bytes=None,
         signature_scope=None,
     ):
-        if not isinstance(name, str):
-            raise TypeError(f'name must be a str, got {type(name).__name__}')
-        if not name:
-            raise ValueError('name must not be empty')
-        self._name = name
+        self._name = arguments.text(name, 'name')
         self._sampler = _check_kind(sampler, selectors.Selector, 'sampler')
         self._remover = _check_kind(remover, selectors.Selector, 'remover')
-        self._max_size = _int64(max_size, 'max_size', 1)
-        self._rate_limiter = _check_kind(
-            rate_limiter, rate_limiters.RateLimiter, 'rate_limiter'
-        )
-        self._max_times_sampled = _int64(max_times_sampled, 'max_times_sampled')
+        self._max_size = arguments.integer(max_size, 'max_size', 1)
+        self._rate_limiter = _check_kind(rate_limiter, rate_limiters.RateLimiter, 'rate_limiter')
+        self._max_times_sampled = arguments.integer(max_times_sampled, 'max_times_sampled')
         self._max_times_sampled = max(min(self._max_times_sampled, 2**31 - 1), -(2**31))
-        self._extensions = tuple(extensions)
+        self._extensions = tuple(arguments.sequence(extensions, 'extensions', 'TableExtensionBase'))
         for extension in self._extensions:
-            if not isinstance(extension, TableExtensionBase):
-                raise TypeError(
-                    f'extensions must be TableExtensionBase, got {type(extension).__name__}'
-                )
-            if hasattr(extension, 'build_internal_extensions'):
+            _check_kind(extension, TableExtensionBase, 'extensions')
+            if extension.build_internal_extensions(name):
                 raise NotImplementedError('extensions with an effect are not supported')
         self._signature = None if _is_empty(signature) else signature
-        self._max_bytes = 0 if max_bytes is None else _int64(max_bytes, 'max_bytes', 0)
+        self._max_bytes = 0 if max_bytes is None else arguments.integer(max_bytes, 'max_bytes', 0)
         if signature_scope not in reverb_types.SCOPES:
             raise ValueError(
-                "signature_scope must be 'trajectory', 'step' or None, got "
-                f'{signature_scope!r}'
+                f"signature_scope must be 'trajectory', 'step' or None, got {signature_scope!r}"
             )
         if signature_scope is not None and self._signature is None:
             raise ValueError('signature_scope needs a signature')
@@ -178,11 +164,11 @@ class Table:
 
     def can_sample(self, num_samples=1):
         """Whether the limiter lets `num_samples` (>= 1) samples through now."""
-        return self._native.can_sample(_int64(num_samples, 'num_samples', 1))
+        return self._native.can_sample(arguments.integer(num_samples, 'num_samples', 1))
 
     def can_insert(self, num_inserts=1):
         """Whether the limiter lets `num_inserts` (>= 1) inserts through now."""
-        return self._native.can_insert(_int64(num_inserts, 'num_inserts', 1))
+        return self._native.can_insert(arguments.integer(num_inserts, 'num_inserts', 1))
 
     def explain(self):
         """One line: size, and why samples or inserts wait."""
@@ -242,6 +228,5 @@ class Table:
 
     def __reduce__(self):
         raise TypeError(
-            'a Table cannot be pickled; use replace() to make another like it, or '
-            'client.server_info() for its state'
+            'a Table cannot be pickled; use replace() to make another like it, or client.server_info() for its state'
         )

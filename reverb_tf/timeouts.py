@@ -5,18 +5,18 @@ ever. `timeout_ms=` (calls that dm-reverb has it for) is in milliseconds, with -
 """
 
 import math
-import numbers
 import os
+
+from reverb_tf import arguments
 
 _FOREVER = math.inf
 _default = None
 
 
-def _check(seconds, name):
-    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
-        raise TypeError(f'{name} must be a number or None, got {type(seconds).__name__}')
-    seconds = float(seconds)
-    if math.isnan(seconds) or seconds < 0:
+def check(seconds, name):
+    """`seconds` as a float >= 0; the errors name the argument."""
+    seconds = arguments.number(seconds, name)
+    if seconds < 0:
         raise ValueError(
             f'{name} must be >= 0 (0: do not wait; float("inf"): for ever), got {seconds}'
         )
@@ -31,7 +31,7 @@ def set_default_timeout(seconds):
         which itself defaults to for ever.
     """
     global _default
-    _default = None if seconds is None else _check(seconds, 'seconds')
+    _default = None if seconds is None else check(seconds, 'seconds')
 
 
 def get_default_timeout():
@@ -42,7 +42,7 @@ def get_default_timeout():
     if not value:
         return _FOREVER
     try:
-        return _check(float(value), 'REVERB_TF_TIMEOUT')
+        return check(float(value), 'REVERB_TF_TIMEOUT')
     except ValueError as e:
         raise ValueError(f'REVERB_TF_TIMEOUT must be seconds, got {value!r}') from e
 
@@ -52,11 +52,10 @@ def resolve(timeout, default=None, timeout_ms=None):
     if timeout is not None and timeout_ms is not None:
         raise ValueError('give either timeout or timeout_ms, not both')
     if timeout_ms is not None:
-        if timeout_ms == -1:
-            return _FOREVER
-        return _check(timeout_ms, 'timeout_ms') / 1000
+        timeout_ms = arguments.number(timeout_ms, 'timeout_ms')
+        return _FOREVER if timeout_ms == -1 else check(timeout_ms, 'timeout_ms') / 1000
     if timeout is not None:
-        return _check(timeout, 'timeout')
+        return check(timeout, 'timeout')
     if default is not None:
-        return _check(default, 'timeout')
+        return check(default, 'timeout')
     return get_default_timeout()

@@ -5,17 +5,26 @@ import os
 
 import numpy as np
 
-from reverb_tf import _native, dtypes, errors, leaves, logs, signatures, timeouts
+from reverb_tf import (
+    _native,
+    arguments,
+    dtypes,
+    errors,
+    leaves,
+    logs,
+    signatures,
+    timeouts,
+    writer_seam,
+)
 
 __all__ = ['TrajectoryColumn', 'TrajectoryWriter']
 
 _CODECS = {'auto': 0, 'none': 1, 'snappy': 2}
-_INF = float('inf')
 
 
 class _ColumnMeta(type):
     def __instancecheck__(cls, instance):
-        return isinstance(instance, _native.TrajectoryColumn)
+        return isinstance(instance, (_native.TrajectoryColumn, writer_seam.Column))
 
 
 class TrajectoryColumn(metaclass=_ColumnMeta):
@@ -28,7 +37,24 @@ class TrajectoryColumn(metaclass=_ColumnMeta):
     """
 
     def __new__(cls, data_references, *, squeeze=False, path=None):
-        return _native.mix_columns(list(data_references), squeeze, path or '')
+        references = arguments.sequence(data_references, 'data_references', 'TrajectoryColumns')
+        squeeze = arguments.boolean(squeeze, 'squeeze')
+        if references and _is_foreign(references[0]):
+            return writer_seam.Column(references, squeeze=squeeze, path=path or ())
+        return _native.mix_columns(
+            references,
+            squeeze,
+            '' if path is None else _path_text(path),
+        )
+
+
+def _is_foreign(reference):
+    """Whether it is a cell of an object that stands in for the native library."""
+    return not isinstance(reference, _native.TrajectoryColumn) and hasattr(reference, 'numpy')
+
+
+# Read by programs that put an object of their own under a TrajectoryWriter.
+_ColumnHistory = writer_seam.ColumnHistory
 
 
 def _column_shape(column):
@@ -36,11 +62,22 @@ def _column_shape(column):
     return tuple(shape) if column.is_squeezed else (len(column), *shape)
 
 
+_read = _native.TrajectoryColumn.numpy
+
+
+def _column_numpy(column):
+    """The cells as a numpy array, [T, ...], or the cell itself if squeezed."""
+    if not column.is_squeezed and len(column) == 0:
+        return np.empty(column.shape, column.dtype)
+    return leaves.from_native(_read(column))
+
+
 def _column_iter(column):
     return (column[i] for i in range(len(column)))
 
 
 _native.TrajectoryColumn.__iter__ = _column_iter
+_native.TrajectoryColumn.numpy = _column_numpy
 _native.TrajectoryColumn.shape = property(
     _column_shape, doc='Shape, with the time dimension unless squeezed.'
 )
@@ -48,29 +85,76 @@ _native.TrajectoryColumn.dtype = property(
     lambda column: dtypes.to_numpy(column._spec()[0]), doc='numpy dtype; object for strings.'
 )
 _native.ColumnHistory.__iter__ = lambda history: (history[i] for i in range(len(history)))
+_native.ColumnHistory._path = property(lambda history: signatures.split(history.path))
 
 
-def _caster(spec):
-    """fn(value, path) that casts to a spec's dtype by numpy's same_kind rule."""
-    number = dtypes.number_of(spec.dtype)
+def _path_text(path, name='path'):
+    """A path as 'a/b[0]', of that or of a sequence of keys and positions."""
+    if isinstance(path, (tuple, list)):
+        return ''.join(
+            f'[{p}]' if isinstance(p, int) else ('/' if i else '') + str(p)
+            for i, p in enumerate(path)
+        )
+    return arguments.text(path, name) if path != '' else path
+
+
+def _cast_number(array, target, path):
+    if array.dtype.kind in 'iu' and target.kind in 'iu':
+        info = np.iinfo(target)
+        if array.size and (array.min() < info.min or array.max() > info.max):
+            raise ValueError(f"'{path}': value out of range for {target}")
+    elif not np.can_cast(array.dtype, target, casting='same_kind'):
+        raise ValueError(f"'{path}': cannot cast {array.dtype} to {target} (same_kind)")
+    return array.astype(target, order='C')
+
+
+def _check_shape(got, expected, path, is_batch):
+    cell = got[1:] if is_batch else got
+    if expected is None or (
+        len(cell) == len(expected)
+        and all(e in (None, c) for c, e in zip(cell, expected, strict=True))
+    ):
+        return
+    steps = f' in each of {got[0]} steps' if is_batch and got else ''
+    raise ValueError(f"'{path}': got shape {tuple(cell)}{steps}, expected {expected}")
+
+
+def _caster(number, shape=None):
+    """fn(value, path, is_batch) that casts to a dtype by numpy's same_kind rule.
+
+    `shape`, of a cell, is checked unless it is None.
+    """
     target = dtypes.to_numpy(number)
 
-    def cast(value, path):
-        if number == dtypes.STRING:
+    def cast(value, path, is_batch):
+        if isinstance(value, np.ndarray) and value.dtype == target and number != dtypes.STRING:
+            _check_shape(value.shape, shape, path, is_batch)
             return value
-        got = leaves.to_bytes(value, path)
-        array = np.frombuffer(bytes(got[2]), dtypes.to_numpy(got[0])).reshape(got[1])
-        if array.dtype == target:
-            return array
-        if array.dtype.kind in 'iu' and target.kind in 'iu':
-            info = np.iinfo(target)
-            if array.size and (array.min() < info.min or array.max() > info.max):
-                raise ValueError(f"'{path}': value out of range for {target}")
-        elif not np.can_cast(array.dtype, target, casting='same_kind'):
-            raise ValueError(f"'{path}': cannot cast {array.dtype} to {target} (same_kind)")
-        return np.asarray(array, dtype=target, order='C')
+        got, got_shape, data = leaves.to_bytes(value, path)
+        _check_shape(got_shape, shape, path, is_batch)
+        if number == got == dtypes.STRING:
+            return value
+        if dtypes.STRING in (number, got):
+            raise ValueError(f"'{path}': got {dtypes.name(got)}, expected {dtypes.name(number)}")
+        array = np.frombuffer(data, dtypes.to_numpy(got)).reshape(got_shape)
+        return array if got == number else _cast_number(array, target, path)
 
     return cast
+
+
+def flush_on_error(writer, exc_type):
+    """What leaving a writer's `with` by an exception does; never raises.
+
+    An error of this package flushes nothing: it may well be about what is pending.
+    """
+    if issubclass(exc_type, errors.ReverbError):
+        if writer.pending_items:
+            logs.log(logging.WARNING, f'writer left with {writer.pending_items} items pending')
+        return
+    try:
+        writer.flush(timeout=2)
+    except Exception as e:  # noqa: BLE001 (the original propagates)
+        logs.log(logging.WARNING, f'flush on the way out failed: {e}')
 
 
 class TrajectoryWriter:
@@ -81,21 +165,27 @@ class TrajectoryWriter:
     refuses raises its error once, at the writer's next call; the writer stays usable.
     """
 
+    _foreign = writer_seam.ForeignWriter  # over an `internal` that isn't the native library's
+
     def __init__(self, internal, *, step_spec=None, timeout=None):
-        self._native = internal
+        is_native = isinstance(internal, (_native.Writer, _native.StructuredWriter))
+        self._native = internal if is_native else self._foreign(internal)
         self._timeout = timeout
+        self._wait = timeouts.resolve(None, timeout)  # of create_item, which is called often
         self._pid = os.getpid()
         self._closed = False
+        self._shapes = {}  # by path, of a step_spec
         if step_spec is not None:
             for path, spec in signatures.flatten(step_spec):
-                internal.set_cast(path, _caster(spec))
-            internal.set_structure(step_spec)
+                number = signatures.spec_number(spec, f"step_spec leaf '{path}'")
+                self._shapes[path] = signatures.shape_of(spec)
+                internal.set_cast(path, _caster(number, self._shapes[path]))
+            internal.set_structure(signatures.map_structure(lambda _: 0, step_spec))
 
     def _check(self):
         if os.getpid() != self._pid:
             raise RuntimeError(
-                'this TrajectoryWriter was created before fork; create it in the child or use '
-                "the 'spawn' start method"
+                "this TrajectoryWriter was created before fork; create it in the child or use the 'spawn' start method"
             )
         if self._closed:
             raise RuntimeError('the writer is closed; get another from the client')
@@ -159,6 +249,7 @@ class TrajectoryWriter:
         max_chunk_length=None,
         codec=None,
         delta_encode=None,
+        dtype=None,
     ):
         """Sets options of one column, also before it exists.
 
@@ -167,23 +258,44 @@ class TrajectoryWriter:
           num_keep_alive_refs: newest cells that items may refer to, >= 1.
           max_chunk_length: rows a chunk, 1 ... num_keep_alive_refs; None: automatic.
           codec: 'auto' (snappy where it saves 10 %), 'snappy' or 'none'.
-          delta_encode: not offered for writing by this version.
+          delta_encode: integers of rank 1 and up are stored as differences of neighbouring
+            rows where they are compressed; lossless, smaller for what changes slowly.
+          dtype: values are cast to it by numpy's same_kind rule, integers range-checked.
+
+        Raises:
+          ValueError: a number out of its bounds, an unknown codec or dtype.
+          FailedPreconditionError: cells of the column are unsent, or are of another dtype.
         """
         self._check()
-        if isinstance(path, (tuple, list)):
-            path = ''.join(
-                f'[{p}]' if isinstance(p, int) else ('/' if i else '') + str(p)
-                for i, p in enumerate(path)
-            )
-        if codec is not None and codec not in _CODECS:
+        path = _path_text(path)
+        number = None if dtype is None else self._check_dtype(path, dtype)
+        if codec is not None and codec not in list(_CODECS):
             raise ValueError(f'codec must be one of {sorted(_CODECS)}, got {codec!r}')
+
+        def count(value, name):
+            return None if value is None else arguments.integer(value, name, 1)
+
         self._native.configure(
             path,
-            num_keep_alive_refs,
-            max_chunk_length,
+            count(num_keep_alive_refs, 'num_keep_alive_refs'),
+            count(max_chunk_length, 'max_chunk_length'),
             None if codec is None else _CODECS[codec],
-            delta_encode,
+            None if delta_encode is None else arguments.boolean(delta_encode, 'delta_encode'),
         )
+        if number is not None:
+            self._native.set_cast(path, _caster(number, self._shapes.get(path)))
+
+    def _check_dtype(self, path, dtype):
+        number = dtypes.number_of(dtype)
+        if number is None:
+            raise ValueError(f'dtype {dtype!r} is not supported')
+        present = self._native.dtype_of(path)
+        if present not in (0, number):
+            raise errors.FailedPreconditionError(
+                f"configure '{path}': the column has cells of {dtypes.name(present)}, so its "
+                f'dtype cannot become {dtypes.name(number)}; configure before the first append'
+            )
+        return number
 
     def create_item(self, table, priority, trajectory, *, timeout=None):
         """Queues an item of the given columns.
@@ -204,8 +316,13 @@ class TrajectoryWriter:
         """
         if self._closed or os.getpid() != self._pid:
             self._check()
-        seconds = _INF if timeout is None else timeouts.resolve(timeout)
-        return self._native.create_item(table, float(priority), trajectory, seconds)
+        seconds = self._wait if timeout is None else timeouts.check(timeout, 'timeout')
+        return self._native.create_item(
+            arguments.text(table, 'table'),
+            arguments.number(priority, 'priority'),
+            trajectory,
+            seconds,
+        )
 
     def flush(self, block_until_num_items=0, timeout_ms=None, *, timeout=None):
         """Waits until at most `block_until_num_items` items are unconfirmed.
@@ -213,10 +330,9 @@ class TrajectoryWriter:
         Confirmed means inserted by the table. On `DeadlineExceededError` the work goes on.
         """
         self._check()
-        if block_until_num_items < 0:
-            raise ValueError(f'block_until_num_items must be >= 0, got {block_until_num_items}')
         self._native.flush(
-            int(block_until_num_items), timeouts.resolve(timeout, self._timeout, timeout_ms)
+            arguments.integer(block_until_num_items, 'block_until_num_items', 0),
+            timeouts.resolve(timeout, self._timeout, timeout_ms),
         )
 
     def end_episode(self, clear_buffers=True, timeout_ms=None, *, timeout=None):
@@ -238,8 +354,9 @@ class TrajectoryWriter:
         """
         if self._closed or os.getpid() != self._pid:
             return 0
+        seconds = 5.0 if timeout is None else timeouts.check(timeout, 'timeout')
         self._closed = True
-        return self._native.close(5.0 if timeout is None else timeouts.resolve(timeout))
+        return self._native.close(seconds)
 
     def __enter__(self):
         return self
@@ -249,14 +366,8 @@ class TrajectoryWriter:
             return
         if exc_type is None:
             self.flush()
-        elif issubclass(exc_type, errors.ReverbError):
-            if self.pending_items:
-                logs.log(logging.WARNING, f'writer left with {self.pending_items} items pending')
         else:
-            try:
-                self.flush(timeout=2)
-            except Exception as e:  # noqa: BLE001 (the original propagates)
-                logs.log(logging.WARNING, f'flush on the way out failed: {e}')
+            flush_on_error(self, exc_type)
 
     def __del__(self):
         try:

@@ -8,6 +8,8 @@ import sys
 import textwrap
 import time
 
+import numpy as np
+
 import reverb_tf
 
 
@@ -69,3 +71,33 @@ def start_server():
     """A server in a process of its own: (process, address)."""
     process = start_script(SERVER_SCRIPT)
     return process, f'localhost:{int(process.stdout.readline())}'
+
+
+def data_of(client, table='q'):
+    """The columns of one sample."""
+    return next(client.sample(table, 1, emit_timesteps=False)).data
+
+
+def stored_form(value):
+    """What comes back for a value: native byte order, strings as objects."""
+    value = value.numpy() if hasattr(value, 'numpy') else value
+    array = np.asarray(value.encode() if isinstance(value, str) else value)
+    if array.dtype.kind in 'SU' or isinstance(value, bytes):
+        array = np.array(value if isinstance(value, bytes) else array.tolist(), object)
+    if array.dtype == object:
+        flat = [e.encode() if isinstance(e, str) else e for e in array.ravel().tolist()]
+        encoded = np.empty(len(flat), object)
+        encoded[:] = flat
+        return encoded.reshape(array.shape)
+    return array.astype(array.dtype.newbyteorder('='), order='C')
+
+
+def assert_same(got, want):
+    """Asserts that arrays are alike to the bit."""
+    assert isinstance(got, np.ndarray)
+    assert got.dtype == want.dtype
+    assert got.shape == want.shape
+    if want.dtype == object:
+        assert got.tolist() == want.tolist()
+    else:
+        assert got.tobytes() == want.tobytes()

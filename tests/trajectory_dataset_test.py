@@ -2,11 +2,7 @@
 
 import gc
 import inspect
-import os
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 
@@ -17,6 +13,7 @@ import tensorflow as tf
 import reverb_tf
 from reverb_tf import data as data_lib
 from reverb_tf.ops import load
+from tests import testing_util
 
 SIGNATURE = {
     'a': tf.TensorSpec([None], tf.int32),
@@ -186,6 +183,36 @@ def test_on_timeout_error_raises_and_the_iterator_goes_on(transport, serve):
         next(it)
     write(client, [1])
     assert firsts([next(it)]) == [0]
+
+
+@pytest.mark.parametrize('timeout_ms', [0, 100])
+def test_a_late_server_is_no_timeout_of_the_rate_limiter(timeout_ms):
+    process, address = testing_util.start_server()
+    try:
+        reverb_tf.Client(address).insert(7, {'t': 1.0})
+        dataset = reverb_tf.TrajectoryDataset(
+            address,
+            't',
+            tf.int64,
+            [None],
+            max_in_flight_samples_per_worker=1,
+            rate_limiter_timeout_ms=timeout_ms,
+        )
+        it = iter(dataset)
+        next(it)
+        testing_util.freeze(process)
+        got = []
+        # More than can have come before.
+        thread = threading.Thread(target=lambda: got.extend(next(it) for _ in range(3)))
+        thread.start()
+        thread.join(timeout=1.5)
+        assert thread.is_alive()
+        process.send_signal(signal.SIGCONT)
+        thread.join(timeout=20)
+        assert [int(s.data[0]) for s in got] == [7, 7, 7]
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_an_unknown_table_is_not_found(transport, serve):
@@ -574,71 +601,6 @@ def test_dropping_a_prefetching_iterator_ends_its_wait():
     gc.collect()
     assert time.monotonic() - start < 1
     server.stop()
-
-
-INTERRUPTED = """
-    import os, signal, sys, threading, time
-    import tensorflow as tf
-    import reverb_tf
-
-    server = reverb_tf.Server([reverb_tf.Table.queue('t', 10)])
-    address = f'localhost:{server.port}'
-    ds = reverb_tf.TrajectoryDataset(address, 't', tf.int32, [None])
-
-    def interrupt():
-        with reverb_tf.Client(address) as client:
-            while client.server_info()['t'].num_waiting_samples == 0:
-                time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    @tf.function
-    def loop():
-        for x in ds:
-            tf.print(x.data)
-
-    it = iter(ds.prefetch(1)) if 'prefetch' in sys.argv else iter(ds)
-    threading.Thread(target=interrupt, daemon=True).start()
-    try:
-        if 'function' in sys.argv:
-            loop()
-        elif 'for' in sys.argv:
-            for x in ds:
-                pass
-        else:
-            next(it)
-    except KeyboardInterrupt:
-        print('interrupted')
-    server.stop()
-"""
-
-
-@pytest.mark.parametrize('how', ['next', 'for', 'prefetch', 'function'])
-@pytest.mark.parametrize('in_process', ['1', '0'], ids=['in_process', 'remote'])
-def test_ctrl_c_is_a_keyboard_interrupt(how, in_process, tmp_path):
-    # A file, since tf.function reads its source.
-    script = tmp_path / 'interrupted.py'
-    script.write_text(textwrap.dedent(INTERRUPTED))
-    result = subprocess.run(
-        [sys.executable, str(script), how],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, 'REVERB_TF_INPROCESS': in_process},
-    )
-    assert result.stdout.strip() == 'interrupted', result.stderr[-2000:]
-    assert result.returncode == 0
-
-
-def test_ctrl_c_leaves_handlers_of_the_program_alone():
-    calls = []
-    previous = signal.signal(signal.SIGINT, lambda *_: calls.append(1))
-    try:
-        dataset('localhost:1')
-        signal.raise_signal(signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, previous)
-    assert calls == [1]
 
 
 # ---- Loading ---------------------------------------------------------------------

@@ -49,7 +49,7 @@ IS_TEST = re.compile(r'_test\.cc$|_fuzz(er)?\.cc$|(^|[/_])(fuzz|fake|scripted|te
 TEST = ['gtest/', 'gmock/']
 BELOW = [('cc/client/', SERVICE), ('cc/api/', RPC)]
 
-SYSTEM = ['arpa/', 'dirent.h', 'dlfcn.h', 'fcntl.h', 'fnmatch.h', 'malloc.h', 'netdb.h', 'netinet/',
+SYSTEM = ['arpa/', 'cxxabi.h', 'dirent.h', 'dlfcn.h', 'fcntl.h', 'fnmatch.h', 'malloc.h', 'netdb.h', 'netinet/',
           'poll.h', 'pthread.h', 'sched.h', 'signal.h', 'strings.h', 'sys/', 'time.h', 'unistd.h']
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 

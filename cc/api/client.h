@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cc/api/sampler.h"
+#include "cc/api/structured_writer.h"
 #include "cc/api/trajectory_writer.h"
 #include "cc/base/status.h"
 #include "cc/base/tensor.h"
@@ -77,9 +78,22 @@ class ReverbClient {
       const std::vector<std::pair<std::string, double>>& priorities,
       const WaitOptions& wait) = 0;
 
+  // The same for a batch of B steps, each of which becomes an item of every table: the
+  // leaves are [B, ...], `priorities` has B rows of one a table, and so has the result.
+  virtual Result<std::vector<uint64_t>> InsertBatch(const std::vector<StepLeaf>& steps,
+                                                    const std::vector<std::string>& tables,
+                                                    const std::vector<double>& priorities,
+                                                    const WaitOptions& wait) = 0;
+
   // With validate_items the signatures are fetched now (hence `wait`).
   virtual Result<std::unique_ptr<TrajectoryWriter>> NewTrajectoryWriter(
       const TrajectoryWriterOptions& options, const WaitOptions& wait) = 0;
+  // Configs: see ReverbApi::DecodeStructuredConfig. With validate_items the configs are
+  // checked against their tables' signatures (hence `wait`). INVALID_ARGUMENT naming
+  // the config's position.
+  virtual Result<std::unique_ptr<StructuredWriter>> NewStructuredWriter(
+      std::vector<StructuredConfig> configs, const StructuredWriterOptions& options,
+      const WaitOptions& wait) = 0;
   virtual Result<std::unique_ptr<Sampler>> NewSampler(const SamplerOptions& options) = 0;
 
   // State of the connection, writers and samplers of this client.

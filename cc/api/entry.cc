@@ -6,9 +6,12 @@
 #include "cc/base/mutex.h"
 #include "cc/client/client_impl.h"
 #include "cc/client/local_transport.h"
+#include "cc/client/pattern_check.h"
+#include "cc/client/pattern_evaluator.h"
 #include "cc/rpc/build_info.h"
 #include "cc/rpc/grpc_server.h"
 #include "cc/rpc/grpc_transport.h"
+#include "cc/rpc/pattern_codec.h"
 #include "cc/service/local_registry.h"
 #include "cc/service/service.h"
 #include "cc/store/store.h"
@@ -119,6 +122,17 @@ class Api : public ReverbApi {
         MakeRoutingTransport(address, options.in_process,
                              [address] { return MakeGrpcTransport(address); }),
         address);
+  }
+
+  Result<StructuredConfig> DecodeStructuredConfig(const std::string& bytes) const override {
+    RTF_ASSIGN_OR_RETURN(StructuredConfig config, reverb_tf::DecodeStructuredConfig(bytes));
+    RTF_RETURN_IF_ERROR(CheckPattern(config));
+    return config;
+  }
+
+  Result<std::unique_ptr<PatternEvaluator>> MakePatternEvaluator(
+      std::vector<StructuredConfig> configs) const override {
+    return reverb_tf::MakePatternEvaluator(std::move(configs));
   }
 
   void SetLogSink(LogSink sink) const override { reverb_tf::SetLogSink(std::move(sink)); }

@@ -8,6 +8,7 @@
 
 #include "cc/api/client.h"
 #include "cc/api/server.h"
+#include "cc/api/structured_writer.h"
 #include "cc/base/logging.h"
 
 namespace reverb_tf {
@@ -29,6 +30,13 @@ class ReverbApi {
       const std::vector<std::shared_ptr<ReverbTable>>& tables) const = 0;
   virtual Result<std::unique_ptr<ReverbClient>> MakeClient(
       const ClientOptions& options) const = 0;
+  // A serialised StructuredWriterConfig (cc/rpc/patterns.proto). INVALID_ARGUMENT: bytes
+  // that don't parse, a bad table name, node or priority.
+  virtual Result<StructuredConfig> DecodeStructuredConfig(
+      const std::string& bytes) const = 0;
+  // INVALID_ARGUMENT naming the position of a bad config.
+  virtual Result<std::unique_ptr<PatternEvaluator>> MakePatternEvaluator(
+      std::vector<StructuredConfig> configs) const = 0;
   // The lines of libreverb; see base/logging.h.
   virtual void SetLogSink(LogSink sink) const = 0;
   // Versions of what it was built with, one "name: version" a line.

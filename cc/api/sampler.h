@@ -48,6 +48,11 @@ struct SamplerOptions {
   // Refuse (and give back) samples whose columns aren't steps: every column of one
   // length, none squeezed, or all squeezed. For readers of single steps.
   bool require_steps = false;
+  // Refuse (and give back) samples that aren't one step, and deliver the others' cells
+  // without time dimension; `specs` are then those of the step.
+  bool single_steps = false;
+  // Of samples whose dtypes aren't those of `specs`, in a table without signature.
+  StatusCode wrong_dtype = StatusCode::kInvalidArgument;
 
   Status Validate() const;
 };
@@ -76,9 +81,10 @@ class Sampler {
   // The next sample or batch. OUT_OF_RANGE: the sequence has ended (max_samples,
   // or a timeout with end_on_timeout). DEADLINE_EXCEEDED: limiter timeout, text
   // with the table's explain line; the sampler stays usable. INVALID_ARGUMENT: a
-  // sample doesn't fit (specs, require_steps, unequal lengths); it was given back and the
-  // sampler stays usable. NOT_FOUND: no such table. UNAVAILABLE: the server is gone.
-  // `wait` bounds the call in addition to rate_limiter_timeout.
+  // sample doesn't fit (specs, require_steps, single_steps, unequal lengths); it was given
+  // back and the sampler stays usable. `wrong_dtype` is such an error too. NOT_FOUND: no
+  // such table. UNAVAILABLE: the server is gone. `wait` bounds the call in addition to
+  // rate_limiter_timeout.
   virtual Status Next(const WaitOptions& wait, SampleBatch* out) = 0;
 
   // Wakes a waiting Next with CANCELLED, gives everything undelivered back and

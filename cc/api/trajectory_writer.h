@@ -20,7 +20,8 @@ struct TrajectoryWriterOptions {
   // CreateItem waits while so much is created and unconfirmed; 0: no bound.
   int64_t max_in_flight_items = 0;
   int64_t max_in_flight_bytes = 0;
-  // Items are steps, not trajectories (api: "written as"). For the row writer.
+  // Items are steps, not trajectories (api: "written as"). For the row writer, whose
+  // columns may change dtype and shape: cells of before have expired then.
   bool writes_steps = false;
 };
 
@@ -77,7 +78,7 @@ class TrajectoryWriter {
   // nothing. INVALID_ARGUMENT naming the path: dtype or shape differs from the
   // column's first cell, or the column is set already in this (partial) step.
   virtual Status Append(const CellView* cells, size_t n, bool partial_step) = 0;
-  // T steps at once; every view is [T, …]. FAILED_PRECONDITION while a step is open.
+  // T steps at once; every view is [T, …]. INVALID_ARGUMENT also while a step is open.
   virtual Status AppendBatch(const CellView* cells, size_t n) = 0;
 
   // Closed steps since the episode began; and whether a partial step is open.
@@ -111,6 +112,10 @@ class TrajectoryWriter {
   // Flushes for as long as `wait` allows, then drops the rest: returns how many.
   // Idempotent; later calls of others are FAILED_PRECONDITION.
   virtual Result<int64_t> Close(const WaitOptions& wait) = 0;
+  // Close for callers that must know: OK only if every item was confirmed. Else the
+  // error of a refused item, or why the dropped ones could not be confirmed in time:
+  // UNAVAILABLE, unless `retry`, as soon as the server can't be reached.
+  virtual Status Finish(bool retry, const WaitOptions& wait) = 0;
 
   virtual int64_t pending_items() const = 0;
   virtual int64_t pending_bytes() const = 0;

@@ -88,13 +88,14 @@ class [[nodiscard]] Result {
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
 
-  // REQUIRES: ok()
+  // REQUIRES: ok(). Of a temporary by value: `for (x : MakeResult().value().list)`
+  // would loop over what is gone.
   T& value() & { return RequireValue(); }
   const T& value() const& { return const_cast<Result*>(this)->RequireValue(); }
-  T&& value() && { return std::move(RequireValue()); }
+  T value() && { return std::move(RequireValue()); }
   T& operator*() & { return RequireValue(); }
   const T& operator*() const& { return value(); }
-  T&& operator*() && { return std::move(RequireValue()); }
+  T operator*() && { return std::move(RequireValue()); }
   T* operator->() { return &RequireValue(); }
   const T* operator->() const { return &value(); }
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -67,6 +68,24 @@ TEST(ResultTest, MovesAValueThatCannotBeCopied) {
   Result<std::unique_ptr<int>> result = std::make_unique<int>(3);
   const std::unique_ptr<int> value = std::move(result).value();
   EXPECT_EQ(*value, 3);
+}
+
+TEST(ResultTest, AMemberOfATemporarysValueCanBeLoopedOver) {
+  struct Owner {
+    std::shared_ptr<int> life = std::make_shared<int>(0);
+    std::vector<int> values = {1, 2};
+  };
+  std::weak_ptr<int> life;
+  const auto make = [&life]() -> Result<Owner> {
+    Owner owner;
+    life = owner.life;
+    return owner;
+  };
+  const std::vector<int>& values = make().value().values;
+  EXPECT_FALSE(life.expired());
+  const std::vector<int>& same = (*make()).values;
+  EXPECT_FALSE(life.expired());
+  EXPECT_EQ(values, same);
 }
 
 TEST(ResultDeathTest, ValueOfAnErrorDies) {

@@ -42,13 +42,15 @@ class Waiter {
   Status Until(Mutex* mu, CondVar* cv, const std::function<bool()>& ready) REQUIRES(mu);
 
   TimePoint deadline() const { return deadline_; }
+  // For a wait of several stages: the log goes on counting from the construction.
+  void set_deadline(TimePoint deadline) { deadline_ = deadline; }
 
  private:
   const WaitOptions& options_;
   const std::function<std::string()> describe_;
   const Clock* const clock_;
   const TimePoint start_;
-  const TimePoint deadline_;
+  TimePoint deadline_;
   TimePoint next_log_;
   int lines_ = 0;
 };

@@ -340,6 +340,10 @@ Status BatchAssembler::FillColumn(int index, const Columns& columns,
   tensor.dtype = columns[0].view.cell().dtype;
   tensor.shape.assign(1, static_cast<int64_t>(columns.size()));
   SetShape(columns[0], longest, &tensor.shape);
+  if (NumElements(tensor.shape) < 0) {
+    return ResourceExhaustedError(plan_.Name(index) + ": a batch of shape " +
+                                  ShapeString(tensor.shape) + " is too large");
+  }
   out->squeezed[at] = columns[0].squeeze;
   tensor.writable = true;
   RTF_ASSIGN_OR_RETURN(tensor.buffer, Gather({columns.data(), columns.size()}, longest));

@@ -50,6 +50,20 @@ TEST(BatchAssemblerTest, RowsOfSlicesGoToTheirPlace) {
   EXPECT_THAT(out.squeezed, ElementsAre(false));
 }
 
+TEST(BatchAssemblerTest, ElementsOfABatchMustBeCountable) {
+  auto cell = std::make_shared<TensorSpec>();
+  cell->dtype = DType::kBool;
+  cell->shape = {int64_t{1} << 62, 0};
+  ChunkOptions options;
+  options.cell = cell;
+  options.num_rows = 1;
+  const ItemPtr item = MakeItem(1, {Whole(Chunk::Copy(options, "").value())});
+  SampleBatch out;
+  EXPECT_TRUE(Batch(Assembler(), {item}, &out).ok());
+  EXPECT_THAT(Batch(Assembler(), {item, item}, &out).message(),
+              HasSubstr("a batch of shape [2,1,4611686018427387904,0] is too large"));
+}
+
 TEST(BatchAssemblerTest, InfoIsFilledAsVectors) {
   SampleBatch out;
   const ChunkPtr a = Int32Chunk({0});

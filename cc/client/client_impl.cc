@@ -7,6 +7,7 @@
 
 #include "cc/client/sampler_impl.h"
 #include "cc/client/step_inserter.h"
+#include "cc/client/structured_writer_impl.h"
 #include "cc/client/table_cache.h"
 #include "cc/client/trajectory_writer_impl.h"
 
@@ -72,8 +73,15 @@ class ClientImpl : public ReverbClient {
       const std::vector<StepLeaf>& step,
       const std::vector<std::pair<std::string, double>>& priorities,
       const WaitOptions& wait) override;
+  Result<std::vector<uint64_t>> InsertBatch(const std::vector<StepLeaf>& steps,
+                                            const std::vector<std::string>& tables,
+                                            const std::vector<double>& priorities,
+                                            const WaitOptions& wait) override;
   Result<std::unique_ptr<TrajectoryWriter>> NewTrajectoryWriter(
       const TrajectoryWriterOptions& options, const WaitOptions& wait) override;
+  Result<std::unique_ptr<StructuredWriter>> NewStructuredWriter(
+      std::vector<StructuredConfig> configs, const StructuredWriterOptions& options,
+      const WaitOptions& wait) override;
   Result<std::unique_ptr<Sampler>> NewSampler(const SamplerOptions& options) override;
   std::string DescribeConnection() const override;
   void Close() override;
@@ -184,6 +192,17 @@ Result<std::vector<uint64_t>> ClientImpl::Insert(
   return keys;
 }
 
+Result<std::vector<uint64_t>> ClientImpl::InsertBatch(
+    const std::vector<StepLeaf>& steps, const std::vector<std::string>& tables,
+    const std::vector<double>& priorities, const WaitOptions& wait) {
+  RTF_RETURN_IF_ERROR(CheckOpen());
+  std::unique_ptr<StepInserter> inserter = TakeInserter();
+  Result<std::vector<uint64_t>> keys =
+      inserter->InsertBatch(steps, tables, priorities, UntilClosed(wait));
+  GiveInserter(std::move(inserter));
+  return keys;
+}
+
 Result<std::unique_ptr<TrajectoryWriter>> ClientImpl::NewTrajectoryWriter(
     const TrajectoryWriterOptions& options, const WaitOptions& wait) {
   RTF_RETURN_IF_ERROR(CheckOpen());
@@ -193,6 +212,23 @@ Result<std::unique_ptr<TrajectoryWriter>> ClientImpl::NewTrajectoryWriter(
   if (options.validate_items) {
     RTF_RETURN_IF_ERROR(cache_->Refresh(UntilClosed(wait)).status());
   }
+  MutexLock lock(&mu_);
+  DropExpired(&writers_);
+  writers_.push_back(std::move(sender));
+  return writer;
+}
+
+Result<std::unique_ptr<StructuredWriter>> ClientImpl::NewStructuredWriter(
+    std::vector<StructuredConfig> configs, const StructuredWriterOptions& options,
+    const WaitOptions& wait) {
+  RTF_RETURN_IF_ERROR(CheckOpen());
+  if (options.validate_items) {
+    RTF_RETURN_IF_ERROR(cache_->Refresh(UntilClosed(wait)).status());
+  }
+  std::weak_ptr<ItemSender> sender;
+  RTF_ASSIGN_OR_RETURN(
+      auto writer, MakeStructuredWriter(transport_, cache_, address_, std::move(configs),
+                                        options, UntilClosed(wait), &sender));
   MutexLock lock(&mu_);
   DropExpired(&writers_);
   writers_.push_back(std::move(sender));

@@ -25,6 +25,19 @@ StepLeaf Leaf(const std::string& path, float value) {
   return leaf;
 }
 
+// A leaf of `rows` cells of `width` floats: 0, 1, 2, ...
+StepLeaf Batch(const std::string& path, int64_t rows, int64_t width) {
+  std::vector<float> values(static_cast<size_t>(rows * width));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  StepLeaf leaf;
+  leaf.path = path;
+  leaf.value.dtype = DType::kFloat32;
+  leaf.value.shape = {rows, width};
+  leaf.value.buffer = Buffer::CopyOf(
+      {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+  return leaf;
+}
+
 class ClientImplTest : public ::testing::Test {
  protected:
   ClientImplTest()
@@ -72,6 +85,35 @@ TEST_F(ClientImplTest, InsertChecksAllTablesBeforeAnyInsert) {
   EXPECT_EQ(wrong.code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(Has(wrong, "'a'")) << wrong;
   EXPECT_EQ(Size("t"), 0);
+}
+
+TEST_F(ClientImplTest, InsertBatchIsCheckedWholeBeforeAnyInsert) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto insert = [&](const std::vector<StepLeaf>& steps,
+                          const std::vector<std::string>& tables,
+                          const std::vector<double>& priorities) {
+    return client_->InsertBatch(steps, tables, priorities, Soon()).status();
+  };
+  const StepLeaf two = Batch("a", 2, 1);
+  EXPECT_TRUE(Has(insert({two}, {"t"}, {1, nan}), "NaN"));
+  EXPECT_TRUE(Has(insert({two}, {"t", "nope"}, {1, 1, 1, 1}), "'nope'"));
+  EXPECT_TRUE(Has(insert({two}, {"t"}, {1, 1, 1}), "got 3 priorities, expected 2"));
+  EXPECT_TRUE(Has(insert({two, Batch("b", 3, 1)}, {"t"}, {1, 1}),
+                  "column 'b': got a batch of 3, expected 2 as in column 'a'"));
+  EXPECT_TRUE(Has(insert({Leaf("a", 1)}, {"t"}, {1}), "batch dimension"));
+  EXPECT_EQ(Size("t"), 0);
+  EXPECT_EQ(client_->InsertBatch({Batch("a", 0, 1)}, {"t"}, {}, Soon())->size(), 0u);
+}
+
+TEST_F(ClientImplTest, InsertBatchThatTimesOutSaysHowManyAreIn) {
+  const Status status = client_
+                            ->InsertBatch({Batch("a", 3, 1)}, {"q"}, {1, 1, 1},
+                                          Within(std::chrono::milliseconds(20)))
+                            .status();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(Has(status, "inserted into 'q' (2 of 3), withdrawn from 'q' (1 of 3)"))
+      << status;
+  EXPECT_EQ(Size("q"), 2);
 }
 
 TEST_F(ClientImplTest, InsertThatTimesOutWithdrawsTheRestAndSaysWhatIsIn) {
@@ -328,6 +370,74 @@ TEST(LocalStreamTest, SamplesComeAndTheStreamEndsWithItsTable) {
   stream->Send(request);
   ASSERT_TRUE(stream->finished());
   EXPECT_EQ(stream->finished()->code(), StatusCode::kInvalidArgument);
+}
+
+// Tables that hand their items out in order.
+class InsertBatchTest : public ::testing::Test {
+ protected:
+  const std::shared_ptr<Service> service_ =
+      MakeTestService({QueueTable("t", 100), QueueTable("u", 100)});
+  const std::unique_ptr<ReverbClient> client_ =
+      MakeReverbClient(MakeLocalTransport(service_), kTestAddress);
+};
+
+TEST_F(InsertBatchTest, InsertBatchMakesAnItemOfEachRowAndTable) {
+  const auto keys =
+      client_->InsertBatch({Batch("a", 3, 2)}, {"t", "u"}, {1, 2, 3, 4, 5, 6}, Soon());
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  ASSERT_EQ(keys->size(), 6u);
+  const auto t = ItemsOf(service_.get(), "t", 3), u = ItemsOf(service_.get(), "u", 3);
+  ASSERT_EQ(t.size() + u.size(), 6u);
+  for (size_t row = 0; row < 3; ++row) {
+    EXPECT_EQ(t[row]->key(), (*keys)[2 * row]);
+    EXPECT_EQ(u[row]->key(), (*keys)[2 * row + 1]);
+    EXPECT_TRUE(t[row]->written_as_steps());
+    const float first = 2 * static_cast<float>(row);
+    EXPECT_EQ(Floats(t[row]->column(0)), (std::vector<float>{first, first + 1}));
+    EXPECT_EQ(t[row]->slices()[0].chunk.get(), t[0]->slices()[0].chunk.get());
+  }
+}
+
+TEST_F(InsertBatchTest, InsertBatchSpreadsLargeRowsOverChunks) {
+  constexpr int64_t kWidth = 20'000;  // 80 kB a row
+  ASSERT_TRUE(
+      client_
+          ->InsertBatch({Batch("a", 8, kWidth)}, {"t"}, std::vector<double>(8, 1.0), Soon())
+          .ok());
+  const auto items = ItemsOf(service_.get(), "t", 8);
+  ASSERT_EQ(items.size(), 8u);
+  for (size_t row = 0; row < 8; ++row) {
+    const std::vector<float> got = Floats(items[row]->column(0));
+    ASSERT_EQ(got.size(), static_cast<size_t>(kWidth));
+    EXPECT_EQ(got[0], static_cast<float>(row) * kWidth);
+  }
+  EXPECT_NE(items[0]->slices()[0].chunk.get(), items[7]->slices()[0].chunk.get());
+}
+
+TEST_F(InsertBatchTest, InsertBatchSpreadsLongStringsOverChunks) {
+  const std::vector<std::string> text = {std::string(200'000, 'a'), "",
+                                         std::string(200'000, 'b'), "c"};
+  const std::string content = MakeStringContent({text[0], text[1], text[2], text[3]});
+  StepLeaf leaf;
+  leaf.path = "s";
+  leaf.value.dtype = DType::kString;
+  leaf.value.shape = {4};
+  leaf.value.buffer = Buffer::CopyOf(content);
+  ASSERT_TRUE(client_->InsertBatch({leaf}, {"t"}, {1, 1, 1, 1}, Soon()).ok());
+  const auto items = ItemsOf(service_.get(), "t", 4);
+  ASSERT_EQ(items.size(), 4u);
+  EXPECT_NE(items[0]->slices()[0].chunk.get(), items[3]->slices()[0].chunk.get());
+  for (size_t row = 0; row < 4; ++row) {
+    const ChunkSlice slice = items[row]->slices()[0];
+    const BufferPtr decoded = slice.chunk->Decode().value();
+    const StringContent strings =
+        ParseStringContent(decoded->view(), slice.chunk->num_rows()).value();
+    size_t at = 0;
+    for (int32_t i = 0; i < slice.offset; ++i)
+      at += strings.lengths[static_cast<size_t>(i)];
+    EXPECT_EQ(strings.bytes.substr(at, strings.lengths[static_cast<size_t>(slice.offset)]),
+              text[row]);
+  }
 }
 
 }  // namespace

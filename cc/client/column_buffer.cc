@@ -107,16 +107,20 @@ Status ColumnBuffer::Check(const CellView& view, bool batch) const {
     return InvalidArgumentError("column '" + path_ + "': bad shape " +
                                 ShapeString(Shape(view.dims, view.dims + view.rank)));
   }
-  RTF_RETURN_IF_ERROR(CheckSpec(view.dtype, view.dims + lead, view.rank - lead));
+  if (!may_change_) {
+    RTF_RETURN_IF_ERROR(CheckSpec(view.dtype, view.dims + lead, view.rank - lead));
+  }
   return CheckBytes(view, elements);
 }
 
+bool ColumnBuffer::IsLikeFirst(DType dtype, const int64_t* dims, int rank) const {
+  return !spec_ ||
+         (spec_->dtype == dtype && spec_->shape.size() == static_cast<size_t>(rank) &&
+          std::equal(dims, dims + rank, spec_->shape.begin()));
+}
+
 Status ColumnBuffer::CheckSpec(DType dtype, const int64_t* dims, int rank) const {
-  if (!spec_) return OkStatus();
-  if (spec_->dtype == dtype && spec_->shape.size() == static_cast<size_t>(rank) &&
-      std::equal(dims, dims + rank, spec_->shape.begin())) {
-    return OkStatus();
-  }
+  if (IsLikeFirst(dtype, dims, rank)) return OkStatus();
   return InvalidArgumentError(
       "column '" + path_ + "': got " + SpecString(dtype, dims, rank) + ", expected " +
       spec_->ToString() + " as in its first cell" + WidthHint(dtype, spec_->dtype));
@@ -154,6 +158,11 @@ void ColumnBuffer::SetSpec(const CellView& view, bool batch) {
 
 Status ColumnBuffer::Append(const CellView& view, bool batch, int64_t step,
                             const Episode& episode) {
+  const int lead = batch ? 1 : 0;
+  if (may_change_ && !IsLikeFirst(view.dtype, view.dims + lead, view.rank - lead)) {
+    RTF_RETURN_IF_ERROR(EndEpisode(/*clear=*/true));
+    spec_ = nullptr;
+  }
   if (!spec_) SetSpec(view, batch);
   const int64_t count = batch ? view.dims[0] : 1;
   if (spec_->dtype == DType::kString) return AppendStrings(view, count, step, episode);

@@ -42,6 +42,8 @@ class ColumnBuffer : public ChunkFiller {
   ColumnBuffer(std::string path, int64_t num_keep_alive_refs, Random* keys)
       : path_(std::move(path)), keys_(keys), num_keep_alive_refs_(num_keep_alive_refs) {}
 
+  // Cells may change dtype and shape; those of before are then forgotten.
+  void set_may_change() { may_change_ = true; }
   // INVALID_ARGUMENT for bounds, FAILED_PRECONDITION while rows are in the open chunk.
   Status Configure(const ColumnOptions& options);
 
@@ -110,6 +112,8 @@ class ColumnBuffer : public ChunkFiller {
     int64_t last_step = 0;
   };
 
+  // The first cell, if there is one, was like this.
+  bool IsLikeFirst(DType dtype, const int64_t* dims, int rank) const;
   Status CheckSpec(DType dtype, const int64_t* dims, int rank) const;
   Status CheckBytes(const CellView& view, int64_t elements) const;
   void SetSpec(const CellView& view, bool batch);
@@ -134,6 +138,7 @@ class ColumnBuffer : public ChunkFiller {
   Random* const keys_;
   int64_t num_keep_alive_refs_;
   int64_t max_chunk_length_ = 0;  // 0: automatic
+  bool may_change_ = false;
   ChunkEncoder encoder_;
 
   CellSpecPtr spec_;

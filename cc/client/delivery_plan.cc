@@ -70,6 +70,8 @@ Result<DeliveryPlan> DeliveryPlan::Make(const SamplerOptions& options,
   DeliveryPlan plan;
   plan.table_ = table.name;
   plan.require_steps_ = options.require_steps;
+  plan.single_steps_ = options.single_steps;
+  if (!table.signature) plan.wrong_dtype_ = options.wrong_dtype;
   plan.adapt_all_ = table.signature.has_value() || options.require_steps;
   if (options.specs) {
     for (const TensorSpec& spec : *options.specs) {
@@ -108,7 +110,13 @@ Status DeliveryPlan::MatchSignature(const std::vector<TensorSpec>& specs,
                                 "': " + match.status().message());
   }
   for (size_t leaf = 0; leaf < leaves.size(); ++leaf) {
-    columns_[static_cast<size_t>((*match)[leaf])].source = static_cast<int>(leaf);
+    Column& column = columns_[static_cast<size_t>((*match)[leaf])];
+    column.source = static_cast<int>(leaf);
+    // A rank that wasn't declared is the signature's.
+    if (!column.rank && !leaves[leaf].unknown_rank &&
+        table.signature_scope != SignatureScope::kStep) {
+      column.rank = leaves[leaf].shape.size();
+    }
   }
   return DecideScope(leaves, table);
 }
@@ -121,9 +129,13 @@ Status DeliveryPlan::DecideScope(const std::vector<TensorSpec>& leaves,
   std::string differs;
   for (const Column& column : columns_) {
     const TensorSpec& leaf = leaves[static_cast<size_t>(column.source)];
-    const TensorSpec& expected = expect_steps ? WithTime(leaf) : leaf;
-    const bool fits_leaf = AreCompatible(*column.spec, leaf);
-    const bool fits_steps = AreCompatible(*column.spec, WithTime(leaf));
+    const TensorSpec& expected = expect_steps && !single_steps_ ? WithTime(leaf) : leaf;
+    bool fits_leaf = AreCompatible(*column.spec, leaf);
+    bool fits_steps = AreCompatible(*column.spec, WithTime(leaf));
+    if (single_steps_) {
+      fits_steps = fits_leaf;
+      fits_leaf |= AreCompatible(WithTime(*column.spec), leaf);
+    }
     fits_trajectory &= fits_leaf;
     fits_step &= fits_steps;
     if (expect_steps ? fits_steps : fits_leaf) continue;
@@ -147,13 +159,13 @@ Status DeliveryPlan::DecideScope(const std::vector<TensorSpec>& leaves,
 DeliveredColumn DeliveryPlan::column(const Item& item, int i) const {
   if (columns_.empty()) {
     const ColumnView view = item.column(i);
-    return {view, view.squeeze};
+    return {view, view.squeeze || single_steps_};
   }
   const Column& column = columns_[static_cast<size_t>(i)];
   DeliveredColumn out;
   out.view = item.column(column.source);
-  out.squeeze = out.view.squeeze;
-  if (!column.rank || !(adapt_all_ || item.written_as_steps())) return out;
+  out.squeeze = out.view.squeeze || single_steps_;
+  if (single_steps_ || !column.rank || !(adapt_all_ || item.written_as_steps())) return out;
   const size_t cell_rank = out.view.cell().shape.size();
   if (*column.rank == cell_rank) {
     out.squeeze = out.view.length() == 1;
@@ -191,6 +203,20 @@ Status DeliveryPlan::CheckSteps(const Item& item) const {
                               "columns whole");
 }
 
+Status DeliveryPlan::CheckSingleStep(const Item& item) const {
+  std::string columns;
+  for (int i = 0; i < num_columns(item); ++i) {
+    const int64_t length = column(item, i).length();
+    if (length == 1) continue;
+    columns +=
+        (columns.empty() ? "" : ", ") + Name(i) + " has length " + std::to_string(length);
+  }
+  if (columns.empty()) return OkStatus();
+  return InvalidArgumentError("item " + std::to_string(item.key()) + " of table '" +
+                              table_ + "' is not one step: " + columns +
+                              "; use emit_trajectory=True to get its columns whole");
+}
+
 Status DeliveryPlan::Check(const Item& item) const {
   if (!columns_.empty() && item.num_columns() != static_cast<int>(columns_.size())) {
     const std::string key = std::to_string(item.key());
@@ -201,6 +227,7 @@ Status DeliveryPlan::Check(const Item& item) const {
                                 "', deletes=[" + key + "])");
   }
   if (require_steps_) RTF_RETURN_IF_ERROR(CheckSteps(item));
+  if (single_steps_) RTF_RETURN_IF_ERROR(CheckSingleStep(item));
   for (size_t i = 0; i < columns_.size(); ++i) {
     if (!columns_[i].spec) continue;
     const TensorSpec& spec = *columns_[i].spec;
@@ -208,12 +235,13 @@ Status DeliveryPlan::Check(const Item& item) const {
     if (IsInstance(spec, got)) continue;
     const DType dtype = got.view.cell().dtype;
     const std::string key = std::to_string(item.key());
-    return InvalidArgumentError(
-        "item " + key + " of table '" + table_ + "' doesn't match the declared specs: " +
-        Name(static_cast<int>(i)) + " got " + ColumnText(dtype, got.shape()) +
-        " expected " + spec.ToString() + Hint(dtype, spec.dtype) +
-        "; delete it with mutate_priorities('" + table_ + "', deletes=[" + key +
-        "]), or give the table a signature, which refuses such items");
+    return Status(dtype == spec.dtype ? StatusCode::kInvalidArgument : wrong_dtype_,
+                  "item " + key + " of table '" + table_ +
+                      "' doesn't match the declared specs: " + Name(static_cast<int>(i)) +
+                      " got " + ColumnText(dtype, got.shape()) + " expected " +
+                      spec.ToString() + Hint(dtype, spec.dtype) +
+                      "; delete it with mutate_priorities('" + table_ + "', deletes=[" +
+                      key + "]), or give the table a signature, which refuses such items");
   }
   return OkStatus();
 }

@@ -34,8 +34,8 @@ class DeliveryPlan {
   // are none.
   SignatureScope scope() const { return scope_; }
 
-  // OK if the sample may be delivered. INVALID_ARGUMENT names its key, the path, what was
-  // got and expected, and how to get rid of the item.
+  // OK if the sample may be delivered. INVALID_ARGUMENT (or options.wrong_dtype) names its
+  // key, the path, what was got and expected, and how to get rid of the item.
   Status Check(const Item& item) const;
 
   int num_columns(const Item& item) const {
@@ -59,11 +59,14 @@ class DeliveryPlan {
   Status MatchSignature(const std::vector<TensorSpec>& specs, const TableConfig& table);
   Status DecideScope(const std::vector<TensorSpec>& leaves, const TableConfig& table);
   Status CheckSteps(const Item& item) const;
+  Status CheckSingleStep(const Item& item) const;
 
   std::string table_;
   std::vector<Column> columns_;  // empty: all of the item, as they are
   SignatureScope scope_ = SignatureScope::kUndecided;
   bool require_steps_ = false;
+  bool single_steps_ = false;
+  StatusCode wrong_dtype_ = StatusCode::kInvalidArgument;
   // Without a signature only items written as steps change their rank, unless steps
   // are asked for.
   bool adapt_all_ = false;

@@ -138,5 +138,62 @@ TEST(DeliveryPlanTest, ItemsWithoutStepsAreRefusedIfStepsAreRequired) {
                     HasSubstr("emit_timesteps=False")));
 }
 
+Result<DeliveryPlan> SingleStepPlan(const TableConfig& table, TensorSpec spec) {
+  SamplerOptions options;
+  options.table = table.name;
+  options.specs = {std::move(spec)};
+  options.single_steps = true;
+  return DeliveryPlan::Make(options, table);
+}
+
+TEST(DeliveryPlanTest, SingleStepsComeWithoutTime) {
+  const auto plan = SingleStepPlan(ReplayConfig("t"), Spec("a", DType::kInt32, {2}));
+  const ItemPtr step = MakeItem(1, {Whole(Int32Chunk({4, 5}, {2}))});
+  const ItemPtr squeezed = MakeItem(2, {Whole(Int32Chunk({4, 5}, {2}), true)});
+  for (const ItemPtr& item : {step, squeezed}) {
+    ASSERT_TRUE(plan->Check(*item).ok()) << plan->Check(*item);
+    EXPECT_THAT(plan->column(*item, 0).shape(), ElementsAre(2));
+  }
+}
+
+TEST(DeliveryPlanTest, ItemsOfSeveralStepsAreRefusedIfOneIsAskedFor) {
+  const auto plan = SingleStepPlan(ReplayConfig("t"), Spec("a", DType::kInt32, {}));
+  const Status status = plan->Check(*MakeItem(9, {Whole(Int32Chunk({1, 2, 3}))}));
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("item 9"), HasSubstr("'a' has length 3"),
+                                      HasSubstr("emit_trajectory=True")));
+}
+
+TEST(DeliveryPlanTest, SpecsOfASingleStepMatchEitherScope) {
+  const TensorSpec step = Spec("a", DType::kInt32, {2});
+  EXPECT_TRUE(SingleStepPlan(SignedTable({Spec("a", DType::kInt32, {2})}), step).ok());
+  EXPECT_TRUE(SingleStepPlan(SignedTable({Spec("a", DType::kInt32, {-1, 2})}), step).ok());
+  EXPECT_TRUE(SingleStepPlan(SignedTable({step}, SignatureScope::kStep), step).ok());
+  EXPECT_EQ(
+      SingleStepPlan(SignedTable({Spec("a", DType::kInt32, {3})}), step).status().code(),
+      StatusCode::kInvalidArgument);
+}
+
+TEST(DeliveryPlanTest, AnUndeclaredRankIsTheSignatures) {
+  TensorSpec any = Spec("a", DType::kInt32, {});
+  any.unknown_rank = true;
+  const auto plan = Plan(SignedTable({Spec("a", DType::kInt32, {2})}), {{any}});
+  const ItemPtr step = MakeItem(1, {Whole(Int32Chunk({4, 5}, {2}))}, true);
+  EXPECT_THAT(plan->column(*step, 0).shape(), ElementsAre(2));
+}
+
+TEST(DeliveryPlanTest, WrongDtypesOfAnUnsignedTableHaveTheStatusAskedFor) {
+  SamplerOptions options;
+  options.table = "t";
+  options.specs = {Spec("a", DType::kInt64, {1})};
+  options.wrong_dtype = StatusCode::kInternal;
+  const auto plan = DeliveryPlan::Make(options, ReplayConfig("t"));
+  const ItemPtr item = MakeItem(1, {Whole(Int32Chunk({4}))});
+  EXPECT_EQ(plan->Check(*item).code(), StatusCode::kInternal);
+  options.specs = {Spec("a", DType::kInt32, {2})};
+  EXPECT_EQ(DeliveryPlan::Make(options, ReplayConfig("t"))->Check(*item).code(),
+            StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace reverb_tf

@@ -1,6 +1,7 @@
 #include "cc/client/item_sender.h"
 
 #include <algorithm>
+#include <limits>
 #include <system_error>
 
 #include "cc/core/random.h"
@@ -10,7 +11,8 @@ namespace {
 
 constexpr Duration kFirstBackoff = std::chrono::milliseconds(10);
 constexpr Duration kLongestBackoff = std::chrono::seconds(5);
-constexpr Duration kAskTimeout = std::chrono::seconds(1);
+constexpr Duration kShortestAsk = std::chrono::milliseconds(100);
+constexpr Duration kLongestAsk = std::chrono::seconds(1);
 
 // What another try may cure; foreign servers report a lost connection as UNKNOWN.
 bool IsRetryable(const Status& status) {
@@ -146,7 +148,7 @@ Status ItemSender::Wait(const WaitOptions& wait, int64_t max_items, int64_t max_
            !sticky_.ok() || abandoned_;
   };
   if (ready()) return OkStatus();
-  Waiter waiter(wait, [this] { return Describe(/*ask=*/true); });
+  Waiter waiter(wait, [&] { return Describe(/*ask=*/true, wait); });
   ++waiting_;
   Status status = waiter.Until(&mu_, &changed_, ready);
   --waiting_;
@@ -159,7 +161,12 @@ Status ItemSender::WaitForAll(const WaitOptions& wait, int max_failures, bool as
     return pending_items_ == 0 || !sticky_.ok() || failures_ >= last_failure || abandoned_;
   };
   if (ready()) return OkStatus();
-  Waiter waiter(wait, [this, ask] { return Describe(ask); });
+  if (max_failures < std::numeric_limits<int>::max()) {
+    // Who counts failures wants to know now, not after the backoff.
+    retry_at_ = Clock::System()->Now();
+    thread_wake_.Signal();
+  }
+  Waiter waiter(wait, [&] { return Describe(ask, wait); });
   ++waiting_;
   Status status = waiter.Until(&mu_, &changed_, ready);
   --waiting_;
@@ -174,7 +181,7 @@ void ItemSender::Fail(Status status) {
   changed_.SignalAll();
 }
 
-std::string ItemSender::Describe(bool ask) {
+std::string ItemSender::Describe(bool ask, const WaitOptions& wait) {
   std::string text = role_ + " to " + address_ + ": ";
   std::string oldest_table;
   {
@@ -198,9 +205,9 @@ std::string ItemSender::Describe(bool ask) {
   }
   if (oldest_table.empty()) return text;
   if (ask) {
-    WaitOptions wait;
-    wait.timeout = kAskTimeout;
-    const Result<ServerInfo> info = cache_->Refresh(wait);
+    WaitOptions bounded = wait;
+    bounded.timeout = std::clamp(wait.timeout, kShortestAsk, kLongestAsk);
+    const Result<ServerInfo> info = cache_->Refresh(bounded);
     if (!info.ok()) return text + "; " + info.status().message();
   }
   const auto table = cache_->Known(oldest_table);

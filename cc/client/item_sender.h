@@ -92,8 +92,9 @@ class ItemSender {
   std::optional<TimePoint> oldest() const REQUIRES(mu_);
 
   // "writer to ADDRESS: 12 items unconfirmed (table 't': 10, 'u': 2); <why>". With
-  // `ask` a remote server is asked for the reason (at most 1 s), else memory is.
-  std::string Describe(bool ask) EXCLUDES(mu_);
+  // `ask` a remote server is asked for the reason (for about as long as `wait` allows, but
+  // at most 1 s), else memory is.
+  std::string Describe(bool ask, const WaitOptions& wait = WaitOptions()) EXCLUDES(mu_);
 
  private:
   struct PendingItem {

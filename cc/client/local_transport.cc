@@ -73,6 +73,7 @@ class LocalInsertStream : public InsertStream {
     std::optional<InsertRequest> next = std::move(request);
     while (next) {
       Status status = session_->Handle(*std::move(next));
+      if (!status.ok()) session_->Close();  // what waits is withdrawn
       next.reset();
       bool tell = false;
       {
@@ -113,8 +114,11 @@ class LocalInsertStream : public InsertStream {
 
   void Cancel() override {
     session_->Close();
-    MutexLock lock(&mu_);
-    if (error_.ok()) error_ = CancelledError("the stream was cancelled");
+    {
+      MutexLock lock(&mu_);
+      if (error_.ok()) error_ = CancelledError("the stream was cancelled");
+    }
+    gate_->Call();
   }
 
   std::optional<Status> finished() const override {
@@ -169,53 +173,41 @@ class LocalSampleStream : public SampleStream {
 
   bool can_send() const override {
     MutexLock lock(&mu_);
-    return !finished_ && !half_closed_;
+    return !finished_;
   }
 
   void Send(SampleRequest request) override {
-    if (request.num_samples > 0) {
-      MutexLock lock(&mu_);
-      ++open_requests_;
-    }
     const Status status = session_->Handle(request);
     if (status.ok()) return;
-    Finish(status);
-    gate_->Call();
+    session_->Close();
+    End(status);
   }
 
   bool Take(int64_t max_items, SampleReply* reply) override {
     const Result<bool> any =
         session_->Take(max_items, std::numeric_limits<int64_t>::max(), reply);
-    if (!any.ok()) {
-      Finish(any.status());
-      return false;
-    }
-    if (*any && reply->request_done) {
-      MutexLock lock(&mu_);
-      --open_requests_;
-    }
-    return *any;
+    if (any.ok()) return *any;
+    Finish(any.status());
+    return false;
   }
 
   uint64_t generation() const override { return session_->generation(); }
 
   void HalfClose() override {
-    {
-      MutexLock lock(&mu_);
-      half_closed_ = true;
-    }
-    gate_->Call();
+    session_->Close();
+    End(OkStatus());
   }
 
   void Cancel() override {
     session_->Close();
-    Finish(CancelledError("the stream was cancelled"));
+    End(CancelledError("the stream was cancelled"));
   }
 
   std::optional<Status> finished() const override {
+    const Status error = session_->error();
     MutexLock lock(&mu_);
-    if (!finished_ && half_closed_ && open_requests_ == 0) return OkStatus();
-    return finished_;
+    if (finished_) return finished_;
+    return error.ok() ? std::nullopt : std::optional<Status>(error);
   }
 
  private:
@@ -223,14 +215,16 @@ class LocalSampleStream : public SampleStream {
     MutexLock lock(&mu_);
     if (!finished_) finished_ = status;
   }
+  void End(const Status& status) {
+    Finish(status);
+    gate_->Call();
+  }
 
   const std::shared_ptr<Service> service_;
   const std::shared_ptr<Gate> gate_;
   const std::shared_ptr<SampleSession> session_;
 
   mutable Mutex mu_;
-  int64_t open_requests_ GUARDED_BY(mu_) = 0;
-  bool half_closed_ GUARDED_BY(mu_) = false;
   std::optional<Status> finished_ GUARDED_BY(mu_);
 };
 
@@ -253,7 +247,7 @@ class LocalTransport : public Transport {
     return std::make_unique<Call>();
   }
   std::unique_ptr<Call> Checkpoint(Done<std::string> done) override {
-    done(UnimplementedError("the server has no checkpointer"));
+    done(UnimplementedError("this server has no checkpointer"));
     return std::make_unique<Call>();
   }
   std::unique_ptr<InsertStream> OpenInsert(std::function<void()> on_ready) override {

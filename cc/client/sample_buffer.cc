@@ -311,7 +311,7 @@ std::optional<std::string> SampleBuffer::explanation() const {
 Status SampleBuffer::WaitForExplanation(Waiter* waiter) {
   MutexLock lock(&mu_);
   return waiter->Until(&mu_, &changed_,
-                       [&]() REQUIRES(mu_) { return explanation_.has_value(); });
+                       [&]() REQUIRES(mu_) { return explanation_ || closed_ || ended_; });
 }
 
 // ---- freshness ----

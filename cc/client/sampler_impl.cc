@@ -18,6 +18,9 @@ namespace {
 // How long a time-out's text may wait for the server's explanation, and a caller for the
 // server's word that a request timed out.
 constexpr Duration kServerGrace = std::chrono::seconds(1);
+// How long closing may wait for the server to take back what wasn't delivered: Ctrl-C
+// closes.
+constexpr Duration kCloseGrace = std::chrono::milliseconds(500);
 // Ahead of Waiter's first line, so that it has the explanation.
 constexpr Duration kFirstExplanation = std::chrono::milliseconds(2500);
 constexpr Duration kClockSlack = std::chrono::milliseconds(2);
@@ -34,8 +37,10 @@ struct NextCall {
   TimePoint limiter_deadline;
   TimePoint deadline;  // of the caller's own bound
   TimePoint explain_at;
-  bool unreachable = false;  // the server didn't answer when asked for the reason
-  WaitOptions wait;          // what `waiter` refers to
+  // When asked for the reason, the server couldn't be reached, or didn't answer.
+  bool unreachable = false;
+  bool unanswered = false;
+  WaitOptions wait;  // what `waiter` refers to
   std::optional<Waiter> waiter;
 
   TimePoint first_deadline() const { return std::min(limiter_deadline, deadline); }
@@ -72,7 +77,6 @@ class SamplerImpl : public Sampler {
   Status WaitForDemand(NextCall* call, bool* give_up);
   // Waits until there may be news; DEADLINE_EXCEEDED at the earlier deadline.
   Status Wait(NextCall* call);
-  void SetTimeout(NextCall* call, Duration timeout);
   // Makes tensors of samples and hands them out, or gives them back.
   Status Deliver(const std::vector<BufferedSample>& samples, SampleBatch* out);
   // The call's time is over (the connection is there): the end of the sequence, perhaps
@@ -84,10 +88,14 @@ class SamplerImpl : public Sampler {
   std::string What() const {
     return "a sample of table '" + options_.table + "' at " + address_;
   }
-  std::string Describe() const;
+  // The limiter's text, or what is wrong with the connection.
+  std::string Reason() const;
   void StartExplaining();
+  // Until when a server that is connected may keep silent about a time-out of the limiter:
+  // it tells of that itself, if late when it is busy.
+  TimePoint AnswerDeadline(const NextCall& call) const;
   // Asks the server why there are no samples, when all requests are out; "" if it doesn't
-  // say within kServerGrace, and call->unreachable if it can't be reached.
+  // say (call->unanswered), or can't be reached (call->unreachable).
   std::string Explain(NextCall* call);
 
   const std::shared_ptr<Transport> transport_;
@@ -197,7 +205,6 @@ Status SamplerImpl::StartWorkers(const SampleBuffer::Options& options,
   worker.reconnect_timeout = options_.reconnect_timeout;
   worker.unbatched = !options_.batch_size;
   worker.consuming = options.consuming;
-  worker.local = transport_->is_local();
   for (worker.index = 0; worker.index < options.num_workers; ++worker.index) {
     workers_.push_back(std::make_unique<SamplerWorker>(worker, transport_.get(), &buffer_,
                                                        assembler_.get()));
@@ -268,7 +275,7 @@ Status SamplerImpl::NextPrefetched(NextCall* call, SampleBatch* out) {
     call->unreachable = false;
     call->limiter_deadline =
         DeadlineAfter(Clock::System()->Now(), options_.rate_limiter_timeout);
-    call->waiter.reset();
+    call->waiter->set_deadline(call->first_deadline());
   }
 }
 
@@ -299,6 +306,12 @@ Status SamplerImpl::NextOnDemand(NextCall* call, SampleBatch* out) {
   return status;
 }
 
+TimePoint SamplerImpl::AnswerDeadline(const NextCall& call) const {
+  return std::max(DeadlineAfter(call.first_deadline(), kServerGrace),
+                  std::min(call.deadline, DeadlineAfter(call.first_deadline(),
+                                                        options_.reconnect_timeout)));
+}
+
 Status SamplerImpl::WaitForDemand(NextCall* call, bool* give_up) {
   const Status waited = Wait(call);
   if (waited.ok()) return waited;
@@ -310,13 +323,13 @@ Status SamplerImpl::WaitForDemand(NextCall* call, bool* give_up) {
       if (options_.rate_limiter_timeout == Duration::zero()) {
         call->limiter_deadline = now + kServerGrace;
       }
-      call->waiter.reset();
+      call->waiter->set_deadline(call->first_deadline());
       buffer_.SetDemand(group() + options_.consume_ahead, call->first_deadline());
       return OkStatus();
     }
-    if (!lost && now < DeadlineAfter(call->first_deadline(), kServerGrace)) {
-      // The server is about to say so.
-      SetTimeout(call, DeadlineAfter(call->first_deadline(), kServerGrace) - now);
+    const TimePoint last = AnswerDeadline(*call);
+    if (!lost && now < last) {
+      call->waiter->set_deadline(last);
       return OkStatus();
     }
   }
@@ -324,7 +337,7 @@ Status SamplerImpl::WaitForDemand(NextCall* call, bool* give_up) {
   if (waited.code() != StatusCode::kDeadlineExceeded) return waited;
   return DeadlineExceededError("timed out after " +
                                Seconds(Clock::System()->Now() - call->start) +
-                               " waiting for " + What() + ": " + Describe());
+                               " waiting for " + What() + ": " + Reason());
 }
 
 Status SamplerImpl::Deliver(const std::vector<BufferedSample>& samples, SampleBatch* out) {
@@ -348,9 +361,9 @@ bool SamplerImpl::LimiterExpired(const NextCall& call) const {
 
 Status SamplerImpl::TimedOut(NextCall* call, const std::string& explanation,
                              SampleBatch* out) {
-  const bool reached = buffer_.lost().empty() && !call->unreachable;
+  const bool reached = buffer_.lost().empty() && !call->unreachable && !call->unanswered;
   if (options_.end_on_timeout && reached && LimiterExpired(*call)) return EndSequence(out);
-  const std::string reason = explanation.empty() ? Describe() : explanation;
+  const std::string reason = explanation.empty() ? Reason() : explanation;
   return DeadlineExceededError("timed out after " +
                                Seconds(Clock::System()->Now() - call->start) +
                                " waiting for " + What() + ": " + reason);
@@ -375,18 +388,11 @@ Status SamplerImpl::EndSequence(SampleBatch* out) {
 
 // ---- waiting ----
 
-void SamplerImpl::SetTimeout(NextCall* call, Duration timeout) {
-  call->waiter.reset();
-  call->wait.timeout = timeout;
-  call->waiter.emplace(call->wait, [this] { return Describe(); });
-}
-
 Status SamplerImpl::Wait(NextCall* call) {
   const TimePoint now = Clock::System()->Now();
   if (!call->waiter) {
-    const TimePoint deadline = call->first_deadline();
-    SetTimeout(call,
-               deadline == kNever ? kForever : std::max(deadline - now, Duration::zero()));
+    call->waiter.emplace(call->wait, [this] { return What() + ": " + Reason(); });
+    call->waiter->set_deadline(call->first_deadline());
   }
   if (now >= call->explain_at) {
     // Waiter's lines come after 3 s, 30 s, and then every 5 min.
@@ -399,11 +405,9 @@ Status SamplerImpl::Wait(NextCall* call) {
   return buffer_.Wait(&*call->waiter, call->explain_at);
 }
 
-std::string SamplerImpl::Describe() const {
+std::string SamplerImpl::Reason() const {
   const std::string lost = buffer_.lost();
-  if (!lost.empty()) return "table '" + options_.table + "' at " + address_ + ": " + lost;
-  const std::optional<std::string> explanation = buffer_.explanation();
-  return explanation.value_or(What());
+  return lost.empty() ? buffer_.explanation().value_or("no answer yet") : lost;
 }
 
 void SamplerImpl::StartExplaining() {
@@ -412,8 +416,7 @@ void SamplerImpl::StartExplaining() {
   explain_call_ = transport_->GetServerInfo([this](Result<ServerInfo> info) {
     explain_error_ = info.status();
     if (!info.ok()) {
-      buffer_.SetExplanation("table '" + options_.table + "' at " + address_ + ": " +
-                             info.status().message());
+      buffer_.SetExplanation(info.status().message());
       return;
     }
     for (TableInfo& table : info->tables) {
@@ -425,14 +428,17 @@ void SamplerImpl::StartExplaining() {
 }
 
 std::string SamplerImpl::Explain(NextCall* call) {
+  const TimePoint last = AnswerDeadline(*call);
   WaitOptions options;
-  options.timeout = kServerGrace;
+  options.timeout = last == kNever ? kForever : last - Clock::System()->Now();
   options.interrupted = call->wait.interrupted;
-  Waiter waiter(options, [this] { return Describe(); });
+  Waiter waiter(options, [this] { return What() + ": " + Reason(); });
+  call->unanswered = true;
   // Requests go out before the question, and their answers come before its.
   if (!buffer_.WaitForRest(&waiter).ok()) return "";
   StartExplaining();
   if (!buffer_.WaitForExplanation(&waiter).ok()) return "";
+  call->unanswered = false;
   call->unreachable = !explain_error_.ok();
   return buffer_.explanation().value_or("");
 }
@@ -444,7 +450,7 @@ void SamplerImpl::Close() {
   MutexLock lock(&close_mu_);
   if (std::exchange(closed_, true)) return;
   for (const auto& worker : workers_) worker->BeginClose();
-  const TimePoint deadline = Clock::System()->Now() + kServerGrace;
+  const TimePoint deadline = Clock::System()->Now() + kCloseGrace;
   for (const auto& worker : workers_) worker->FinishClose(deadline);
   buffer_.Clear();
 }

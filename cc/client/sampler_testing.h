@@ -272,24 +272,11 @@ class RelayTransport : public Transport {
       return error().ok() && base_->Take(max_items, reply);
     }
     uint64_t generation() const override { return base_->generation(); }
-    // As a server of this project: what it owes is withdrawn.
-    void HalfClose() override {
-      base_->Cancel();
-      {
-        MutexLock lock(&state_->mu);
-        half_closed_ = true;
-      }
-      gate_->Call();
-    }
+    void HalfClose() override { base_->HalfClose(); }
     void Cancel() override { base_->Cancel(); }
     std::optional<Status> finished() const override {
       const Status status = error();
-      if (!status.ok()) return status;
-      {
-        MutexLock lock(&state_->mu);
-        if (half_closed_) return OkStatus();
-      }
-      return base_->finished();
+      return status.ok() ? base_->finished() : status;
     }
 
    private:
@@ -312,8 +299,7 @@ class RelayTransport : public Transport {
     const std::shared_ptr<Gate> gate_;
     std::unique_ptr<SampleStream> base_;
     int breaks_ = 0;
-    mutable Status error_;  // guarded by state_->mu, as the next
-    bool half_closed_ = false;
+    mutable Status error_;  // guarded by state_->mu
   };
 
   Status error() const {

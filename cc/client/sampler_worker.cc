@@ -108,6 +108,7 @@ bool SamplerWorker::OpenIfWanted() {
   auto record = std::make_unique<StreamRecord>();
   record->worker = options_.index;
   record->acknowledges = transport_->is_own_peer();
+  record->local = transport_->is_local();
   record->stream = transport_->OpenSample(
       [buffer = buffer_, index = options_.index] { buffer->Poke(index); });
   current_ = std::move(record);
@@ -150,7 +151,6 @@ bool SamplerWorker::WorkRetired(Retired* retired) {
     return !pending;
   }
   const bool last = !pending || retired->withdraw;
-  const bool local = transport_->is_local();
   if (!retired->said_last && (last || ack_due_)) {
     if (!stream->can_send()) return false;
     SampleRequest request;
@@ -159,9 +159,9 @@ bool SamplerWorker::WorkRetired(Retired* retired) {
     if (!last) return false;
     retired->said_last = true;
     // Our server ends the stream then, and what it owes is withdrawn.
-    if (!local) stream->HalfClose();
+    if (!record->local) stream->HalfClose();
   }
-  const bool gone = local || (retired->withdraw && !record->acknowledges);
+  const bool gone = record->local || (retired->withdraw && !record->acknowledges);
   if (!retired->said_last || !gone) return false;
   buffer_->EndStream(record);  // the rest goes back
   return !pending;
@@ -223,11 +223,11 @@ void SamplerWorker::OnLost(const std::string& error) {
   const TimePoint now = Clock::System()->Now();
   if (!lost_since_) lost_since_ = now;
   const TimePoint last_try = DeadlineAfter(*lost_since_, options_.reconnect_timeout);
-  if (now >= last_try || transport_->is_local()) {
+  const bool local = transport_->is_local();
+  if (now >= last_try || local) {
     lost_since_.reset();
     backoff_ = kFirstBackoff;
     buffer_->SetLost(options_.index, "");
-    const bool local = transport_->is_local();
     buffer_->Fail(
         options_.index,
         UnavailableError("sampling table '" + options_.table + "' of " + options_.address +
@@ -266,7 +266,7 @@ bool SamplerWorker::TakeReplies() {
   bool any = false;
   SampleReply reply;
   // In process nothing comes unasked but notices of resets, which are heard otherwise.
-  while (current_ && !(options_.local && requests_.empty()) &&
+  while (current_ && !(current_->local && requests_.empty()) &&
          current_->stream->Take(kTakeItems, &reply)) {
     any = true;
     NoteConnected();

@@ -25,7 +25,6 @@ struct WorkerOptions {
   uint64_t seed_position = 0;  // samples drawn before, by a restored iterator's past
   Duration reconnect_timeout = kForever;
   bool unbatched = false;
-  bool local = false;      // messages are handled within the call
   bool consuming = false;  // samples that the server takes back must not be delivered
 };
 

@@ -22,6 +22,7 @@ constexpr Duration kWarnAge = std::chrono::seconds(60);
 constexpr int64_t kWarnBytes = 256 << 20;
 constexpr size_t kMaxSlices = 1 << 24;  // of one item
 constexpr int64_t kNoBound = std::numeric_limits<int64_t>::max();
+constexpr int kAnyFailures = std::numeric_limits<int>::max();
 
 std::string Quoted(const std::string& path) { return "'" + path + "'"; }
 
@@ -94,6 +95,7 @@ class TrajectoryWriterImpl : public TrajectoryWriter {
   Status Flush(int64_t ignore_last, const WaitOptions& wait) override;
   Status EndEpisode(bool clear_buffers, const WaitOptions& wait) override;
   Result<int64_t> Close(const WaitOptions& wait) override;
+  Status Finish(bool retry, const WaitOptions& wait) override;
 
   int64_t pending_items() const override {
     MutexLock lock(&mu_);
@@ -140,6 +142,14 @@ class TrajectoryWriterImpl : public TrajectoryWriter {
   void WarnIfMuchIsPending();
 
   Status EndEpisodeNow(bool clear_buffers);
+  // How a writer that is closed went: the error of items or of before, how the wait for
+  // confirmations ended, and how many items were dropped after it.
+  struct Ending {
+    Status error;
+    Status waited;
+    int64_t dropped = 0;
+  };
+  Ending End(const WaitOptions& wait, int max_failures);
   // Abandons what is pending; returns how many, with a warning.
   int64_t Drop();
 
@@ -170,6 +180,7 @@ int TrajectoryWriterImpl::ColumnOf(const std::string& path) {
   }
   columns_.push_back(
       std::make_unique<ColumnBuffer>(path, options_.num_keep_alive_refs, &random_));
+  if (options_.writes_steps) columns_.back()->set_may_change();
   return static_cast<int>(columns_.size() - 1);
 }
 
@@ -242,7 +253,7 @@ Status TrajectoryWriterImpl::AppendBatch(const CellView* cells, size_t n) {
   MutexLock lock(&mu_);
   RTF_RETURN_IF_ERROR(CheckUsable());
   if (step_is_open_) {
-    return FailedPreconditionError(
+    return InvalidArgumentError(
         "append_batch: a partial step is open; close it with append first");
   }
   if (n == 0) return InvalidArgumentError("append_batch: got no column");
@@ -295,8 +306,9 @@ Status TrajectoryWriterImpl::Missing(const ColumnBuffer& column, int64_t step,
   const std::string at = "step " + std::to_string(step - history_begin_);
   if (why == ColumnBuffer::Found::kHole && step >= history_begin_) {
     return InvalidArgumentError("column " + Quoted(column.path()) +
-                                ": a trajectory cannot contain any None, but " + at +
-                                " was not set");
+                                ": a trajectory cannot contain any None data references, "
+                                "nothing was appended at " +
+                                at);
   }
   const int64_t oldest = column.OldestStep(HistoryEnd());
   return InvalidArgumentError(
@@ -566,22 +578,36 @@ Status TrajectoryWriterImpl::EndEpisodeNow(bool clear_buffers) {
   return broken_;
 }
 
-Result<int64_t> TrajectoryWriterImpl::Close(const WaitOptions& wait) {
-  Status error;
-  Status waited;
+TrajectoryWriterImpl::Ending TrajectoryWriterImpl::End(const WaitOptions& wait,
+                                                       int max_failures) {
+  Ending ending;
   {
     MutexLock lock(&mu_);
-    if (closed_) return int64_t{0};
-    error = CheckUsable();
+    if (closed_) return ending;
+    ending.error = CheckUsable();
     closed_ = true;
-    waited = sender_->WaitForAll(wait, std::numeric_limits<int>::max(), /*ask=*/false);
+    ending.waited = sender_->WaitForAll(wait, max_failures, /*ask=*/false);
     const Status refused = sender_->TakeError();
-    if (error.ok()) error = refused;
+    if (ending.error.ok()) ending.error = refused;
   }
-  const int64_t dropped = Drop();
-  if (!error.ok()) return error;
-  if (!waited.ok() && waited.code() != StatusCode::kDeadlineExceeded) return waited;
-  return dropped;
+  ending.dropped = Drop();
+  return ending;
+}
+
+Result<int64_t> TrajectoryWriterImpl::Close(const WaitOptions& wait) {
+  const Ending ending = End(wait, kAnyFailures);
+  if (!ending.error.ok()) return ending.error;
+  if (ending.waited.ok() || ending.waited.code() == StatusCode::kDeadlineExceeded) {
+    return ending.dropped;
+  }
+  return ending.waited;
+}
+
+Status TrajectoryWriterImpl::Finish(bool retry, const WaitOptions& wait) {
+  const Ending ending = End(wait, retry ? kAnyFailures : 1);
+  if (!ending.error.ok() || ending.waited.ok()) return ending.error;
+  return Status(ending.waited.code(), "closed with " + std::to_string(ending.dropped) +
+                                          " items dropped; " + ending.waited.message());
 }
 
 int64_t TrajectoryWriterImpl::Drop() {

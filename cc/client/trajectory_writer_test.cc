@@ -133,7 +133,7 @@ TEST_F(TrajectoryWriterTest, ALeafIsSetAtMostOnceAStep) {
   const CellView twice[] = {vb, vb};
   EXPECT_EQ(writer->Append(twice, 2, false).code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(writer->step_is_open());
-  EXPECT_EQ(writer->AppendBatch(&va, 1).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(writer->AppendBatch(&va, 1).code(), StatusCode::kInvalidArgument);
   ASSERT_TRUE(writer->Append(&vb, 1, false).ok());
   EXPECT_EQ(writer->episode_steps(), 1);
   ASSERT_TRUE(
@@ -395,6 +395,80 @@ TEST_F(TrajectoryWriterTest, DestroyingFlushes) {
   });
   writer.reset();
   server.join();
+}
+
+TEST_F(TrajectoryWriterTest, FinishTellsWhatItDroppedAndWhy) {
+  auto writer = Make(Keep(10));
+  const int c = writer->Column("x");
+  ASSERT_TRUE(AppendFloat(writer.get(), c, 0).ok());
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(CreateItem(writer.get(), "q", {Cells("x", c, 0, 1)}).ok());
+  }
+  const Status status = writer->Finish(/*retry=*/true, Within(Duration::zero()));
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_NE(status.message().find("closed with 2 items dropped"), std::string::npos)
+      << status.message();
+  EXPECT_NE(status.message().find("rate limiter"), std::string::npos) << status.message();
+  EXPECT_EQ(AppendFloat(writer.get(), c, 0).code(), StatusCode::kFailedPrecondition);
+}
+
+class FinishTest : public TrajectoryWriterTest {
+ protected:
+  // Finishes a writer of one item, whose first stream ends as the server goes away.
+  Status Finish(bool retry) {
+    const auto cache = std::make_shared<TableCache>(fake_, kTestAddress);
+    TrajectoryWriterOptions options = Keep(10);
+    options.validate_items = false;
+    auto writer = MakeTrajectoryWriter(fake_, cache, kTestAddress, options).value();
+    const int c = writer->Column("x");
+    RTF_RETURN_IF_ERROR(AppendFloat(writer.get(), c, 0));
+    RTF_RETURN_IF_ERROR(CreateItem(writer.get(), "t", {Cells("x", c, 0, 1)}).status());
+    std::thread server([&] {
+      const auto peer = fake_->WaitForInsert(0);
+      ASSERT_TRUE(peer && peer->WaitForItems(1));
+      peer->End(UnavailableError("gone"));
+      if (!retry) return;
+      const auto successor = fake_->WaitForInsert(1);
+      ASSERT_TRUE(successor && successor->WaitForItems(1));
+      successor->ConfirmAll();
+    });
+    const Status status = writer->Finish(retry, Soon());
+    server.join();
+    return status;
+  }
+
+  const std::shared_ptr<FakeTransport> fake_ = std::make_shared<FakeTransport>();
+};
+
+TEST_F(FinishTest, WithRetryASuccessorMayConfirm) {
+  const Status status = Finish(/*retry=*/true);
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+TEST_F(FinishTest, WithoutRetryTheFirstFailureIsTheEnd) {
+  const Status status = Finish(/*retry=*/false);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_NE(status.message().find("1 items dropped; gone"), std::string::npos)
+      << status.message();
+}
+
+TEST_F(TrajectoryWriterTest, AStepWritersColumnMayChangeAndForgetsTheCellsBefore) {
+  TrajectoryWriterOptions options = Keep(10);
+  options.writes_steps = true;
+  auto writer = Make(options);
+  const int c = writer->Column("x");
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(AppendFloat(writer.get(), c, i).ok());
+  ASSERT_TRUE(CreateItem(writer.get(), "t", {Cells("x", c, 0, 2)}).ok());
+  const TestCell pair{c, {2}, {5, 6}};
+  const CellView view = pair.view();
+  ASSERT_TRUE(writer->Append(&view, 1, /*partial_step=*/false).ok());
+  EXPECT_EQ(writer->oldest_cell(c), 2);
+  EXPECT_EQ(writer->column_spec(c).shape, (Shape{2}));
+  EXPECT_EQ(CreateItem(writer.get(), "t", {Cells("x", c, 1, 2)}).status().code(),
+            StatusCode::kInvalidArgument);
+  ASSERT_TRUE(CreateItem(writer.get(), "u", {Cells("x", c, 2, 1)}).ok());
+  EXPECT_EQ(Stored("t", 1, 0, 0), (std::vector<float>{0, 1}));
+  EXPECT_EQ(Stored("u", 1, 0, 0), (std::vector<float>{5, 6}));
 }
 
 TEST_F(TrajectoryWriterTest, ConfigureChecksBoundsAndUnsentCells) {

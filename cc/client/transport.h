@@ -24,7 +24,8 @@ class Stream {
   virtual ~Stream() = default;
   // True when Send may be called: the last message has gone out.
   virtual bool can_send() const = 0;
-  // Ends the client's side: all sent messages are still answered.
+  // Ends the client's side. Items that were sent are still answered; a sample stream
+  // wants no more: it ends, and what is not acknowledged goes back.
   virtual void HalfClose() = 0;
   virtual void Cancel() = 0;
   // Set once the stream is over and every reply was taken; a dead connection is
@@ -64,6 +65,7 @@ using Done = std::function<void(Result<T>)>;
 // after the Call was destroyed.
 class Transport {
  public:
+  // REQUIRES: its calls and streams were destroyed before.
   virtual ~Transport() = default;
 
   virtual std::unique_ptr<Call> GetServerInfo(Done<ServerInfo> done) = 0;

@@ -42,10 +42,18 @@ Status CheckColumn(uint64_t key, size_t index, const ColumnView& column) {
     if (slice.chunk == nullptr) return BadColumn(key, index, "a chunk is missing");
     RTF_RETURN_IF_ERROR(CheckSlice(key, index, slice, column.cell()));
   }
-  if (column.squeeze && column.length() != 1) {
+  const int64_t rows = column.length();
+  if (rows > std::numeric_limits<int32_t>::max()) {
+    return BadColumn(key, index, "has " + std::to_string(rows) + " rows, too many");
+  }
+  // Cells without bytes can claim any dimensions.
+  if (column.slices->chunk->uncompressed_bytes() == 0 && NumElements(column.shape()) < 0) {
+    return BadColumn(key, index, "has the impossible shape " + ShapeString(column.shape()));
+  }
+  if (column.squeeze && rows != 1) {
     return BadColumn(
         key, index,
-        "is squeezed, so it must have one row, but has " + std::to_string(column.length()));
+        "is squeezed, so it must have one row, but has " + std::to_string(rows));
   }
   return OkStatus();
 }

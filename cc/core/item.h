@@ -40,7 +40,8 @@ class Item : public RefCounted<Item> {
  public:
   // INVALID_ARGUMENT naming the column unless there is a column, each has
   // rows, all slices are within their chunks, cells of a column agree in dtype
-  // and shape, and squeezed columns have one row.
+  // and shape, squeezed columns have one row, and a column's rows and elements can be
+  // counted (int32, int64).
   static Result<RefPtr<const Item>> Create(uint64_t key, bool written_as_steps,
                                            const std::vector<ColumnView>& columns);
 

@@ -1,5 +1,6 @@
 #include "cc/core/item_slab.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cc/base/check.h"
@@ -32,7 +33,13 @@ ItemRecord ItemSlab::Take(Slot slot) {
 }
 
 void ItemSlab::Clear() {
-  blocks_ = std::vector<std::unique_ptr<ItemRecord[]>>();
+  for (Slot slot = 0; slot < std::min<size_t>(num_slots_, kBlockSize); ++slot) {
+    (*this)[slot].item = nullptr;
+  }
+  if (blocks_.size() > 1) {
+    blocks_.resize(1);
+    blocks_.shrink_to_fit();
+  }
   num_slots_ = 0;
   num_free_ = 0;
   first_free_ = kNoSlot;

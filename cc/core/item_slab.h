@@ -30,7 +30,8 @@ struct ItemRecord {
 };
 
 // Records in blocks that never move; slots that were freed are used again first.
-// When the last record leaves, all memory is given back. Thread-compatible.
+// When the last record leaves, all memory but one block is given back (a queue that
+// runs empty fills again). Thread-compatible.
 class ItemSlab {
  public:
   Slot Add(ItemRecord record);

@@ -103,6 +103,20 @@ TEST(ItemTest, SqueezedColumnsHaveOneRow) {
               HasSubstr("column [1]"));
 }
 
+TEST(ItemTest, RowsAndElementsOfAColumnMustBeCountable) {
+  // Cells without elements, so that many cost nothing.
+  const ChunkPtr many = ZeroChunk(Cell(DType::kBool, {0}), INT32_MAX);
+  const ChunkPtr wide = ZeroChunk(Cell(DType::kBool, {int64_t{1} << 62, 0}), 2);
+  const ChunkSlice rows[] = {{many, 0, INT32_MAX}, {many, 0, 1}};
+  EXPECT_TRUE(Item::Create(1, false, {{rows, 1, false}}).ok());
+  EXPECT_THAT(Item::Create(1, false, {{rows, 2, false}}).status().message(),
+              HasSubstr("has 2147483648 rows, too many"));
+  const ChunkSlice elements[] = {{wide, 0, 1}, {wide, 0, 2}};
+  EXPECT_TRUE(Item::Create(1, false, {{elements, 1, false}}).ok());
+  EXPECT_THAT(Item::Create(1, false, {{elements + 1, 1, false}}).status().message(),
+              HasSubstr("impossible shape [2,4611686018427387904,0]"));
+}
+
 TEST(ItemTest, ShapesForTheSignatureCheck) {
   const ChunkSlice slice{ZeroChunk(kPair, 3), 0, 3};
   const auto shapes = ColumnShapes(*Item::Create(5, false, {{&slice, 1, false}}).value());

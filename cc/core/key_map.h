@@ -11,10 +11,30 @@
 
 namespace reverb_tf {
 
+// Keyed by a number that nobody outside knows, so that chosen keys cannot pile up: for
+// all containers of keys that peers choose. The same within a process.
+class KeyHash {
+ public:
+  uint64_t operator()(uint64_t key) const {
+    using Wide = unsigned __int128;
+    const Wide product = static_cast<Wide>(key ^ seed_) * 0x9e3779b97f4a7c15;
+    const uint64_t hash =
+        static_cast<uint64_t>(product >> 64) ^ static_cast<uint64_t>(product);
+    return (hash ^ (hash >> 32)) * 0xd6e8feb86659fd93;
+  }
+
+ private:
+  static uint64_t ProcessSeed() {
+    static const uint64_t seed = RandomSeed();
+    return seed;
+  }
+
+  uint64_t seed_ = ProcessSeed();
+};
+
 // Open addressing with linear probing, no allocation an entry: entries are half
 // to three quarters of the places (a table of a million items has three of these,
-// and std::unordered_map takes 40 bytes an entry). The hash is keyed by a number
-// that nobody outside knows, so that chosen keys cannot pile up.
+// and std::unordered_map takes 40 bytes an entry).
 //
 // `Value` has static bool IsEmpty(const Value&), true for Value(), and only
 // non-empty values are stored. Pointers stay valid until the next Add or Remove.
@@ -22,8 +42,6 @@ namespace reverb_tf {
 template <typename Value>
 class KeyMap {
  public:
-  KeyMap() : seed_(ProcessSeed()) {}
-
   size_t size() const { return size_; }
 
   // Null if `key` isn't in.
@@ -94,17 +112,9 @@ class KeyMap {
     }
   };
 
-  static uint64_t ProcessSeed() {
-    static const uint64_t seed = RandomSeed();
-    return seed;
-  }
-
   size_t Home(uint64_t key) const {
     using Wide = unsigned __int128;
-    const Wide product = static_cast<Wide>(key ^ seed_) * 0x9e3779b97f4a7c15;
-    uint64_t hash = static_cast<uint64_t>(product >> 64) ^ static_cast<uint64_t>(product);
-    hash = (hash ^ (hash >> 32)) * 0xd6e8feb86659fd93;
-    return static_cast<size_t>((static_cast<Wide>(hash) * places_.size()) >> 64);
+    return static_cast<size_t>((static_cast<Wide>(hash_(key)) * places_.size()) >> 64);
   }
   size_t Next(size_t i) const { return i + 1 == places_.size() ? 0 : i + 1; }
   size_t Distance(size_t from, size_t to) const {
@@ -127,7 +137,7 @@ class KeyMap {
     }
   }
 
-  const uint64_t seed_;
+  KeyHash hash_;
   size_t size_ = 0;
   std::vector<Place> places_;
 };

@@ -1,5 +1,6 @@
 #include "cc/core/key_map.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "cc/core/random.h"
@@ -12,6 +13,19 @@ struct Number {
   uint32_t value = 0;
   static bool IsEmpty(const Number& n) { return n.value == 0; }
 };
+
+TEST(KeyHashTest, ChosenKeysDoNotPileUpInStandardContainers) {
+  constexpr uint64_t kKeys = 20'000;
+  std::unordered_map<uint64_t, int, KeyHash> map;
+  map.reserve(kKeys);
+  const size_t buckets = map.bucket_count();
+  // By std::hash all of them would be in one.
+  for (uint64_t i = 0; i < kKeys; ++i) map[i * buckets] = 1;
+  ASSERT_EQ(map.bucket_count(), buckets);
+  size_t fullest = 0;
+  for (size_t b = 0; b < buckets; ++b) fullest = std::max(fullest, map.bucket_size(b));
+  EXPECT_LT(fullest, 20u);
+}
 
 TEST(KeyMapTest, FindsWhatWasAdded) {
   KeyMap<Number> map;

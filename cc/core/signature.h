@@ -29,6 +29,10 @@ struct Signature {
   static Result<Signature> Parse(std::string structured_value);
 };
 
+// The paths of the leaves of a nest of none_value, a structure without specs, in order.
+// INVALID_ARGUMENT as Signature::Parse.
+Result<std::vector<std::string>> ParseStructurePaths(std::string_view structured_value);
+
 // How the columns of an item relate to a signature (api: §1.4).
 enum class SignatureScope : uint8_t { kUndecided = 0, kTrajectory = 1, kStep = 2 };
 const char* SignatureScopeName(SignatureScope scope);

@@ -18,6 +18,7 @@ constexpr size_t kMaxRank = 254;
 
 // Field numbers of tensorflow.StructuredValue and the messages in it.
 enum StructuredValueField : uint32_t {
+  kNone = 1,
   kTensorSpec = 33,
   kBoundedTensorSpec = 35,
   kList = 51,
@@ -95,10 +96,12 @@ Status BadLeaf(const std::string& path, const std::string& problem) {
   return InvalidArgumentError("signature: leaf '" + path + "' " + problem);
 }
 
-// Reads a nest depth first and appends its leaves.
+// Reads a nest depth first and appends its leaves: all of them specs, or all none_value.
 class Parser {
  public:
-  explicit Parser(std::vector<TensorSpec>* leaves) : leaves_(leaves) {}
+  enum class Leaves { kSpecs, kNone };
+  Parser(Leaves expected, std::vector<TensorSpec>* leaves)
+      : expected_(expected), leaves_(leaves) {}
 
   Status ParseValue(std::string_view value, const std::string& path, int depth);
 
@@ -106,11 +109,13 @@ class Parser {
   Status ParseList(std::string_view list, const std::string& path, int depth);
   Status ParseDict(std::string_view dict, const std::string& path, int depth);
   Status ParseNamedTuple(std::string_view tuple, const std::string& path, int depth);
+  Status AddLeaf(TensorSpec spec);
   Status ParseSpec(std::string_view spec, const std::string& path);
   Status ParseShape(std::string_view shape, TensorSpec* spec);
   Status ParseDim(std::string_view dim, TensorSpec* spec);
   Status ParsePair(std::string_view pair, std::string* key, std::string_view* value);
 
+  const Leaves expected_;
   std::vector<TensorSpec>* const leaves_;
   size_t path_bytes_ = 0;
 };
@@ -134,8 +139,12 @@ Status Parser::ParseValue(std::string_view value, const std::string& path, int d
   }
   if (kind.wire_type == kLengthDelimited) {
     switch (kind.number) {
+      case kNone:
+        if (expected_ != Leaves::kNone) break;
+        return AddLeaf({path, DType::kInvalid, {}, /*unknown_rank=*/false});
       case kTensorSpec:
       case kBoundedTensorSpec:
+        if (expected_ != Leaves::kSpecs) break;
         return ParseSpec(kind.bytes, path);
       case kList:
       case kTuple:
@@ -148,10 +157,11 @@ Status Parser::ParseValue(std::string_view value, const std::string& path, int d
         break;
     }
   }
-  return BadLeaf(path, "is not a TensorSpec (StructuredValue field " +
-                           std::to_string(kind.number) +
-                           "); expected dicts, lists, tuples and named tuples of "
-                           "tf.TensorSpec");
+  const bool specs = expected_ == Leaves::kSpecs;
+  return BadLeaf(path, std::string("is not a ") + (specs ? "TensorSpec" : "none_value") +
+                           " (StructuredValue field " + std::to_string(kind.number) +
+                           "); expected dicts, lists, tuples and named tuples of " +
+                           (specs ? "tf.TensorSpec" : "none_value"));
 }
 
 Status Parser::ParseList(std::string_view list, const std::string& path, int depth) {
@@ -211,11 +221,16 @@ Status Parser::ParseNamedTuple(std::string_view tuple, const std::string& path, 
   return OkStatus();
 }
 
-Status Parser::ParseSpec(std::string_view bytes, const std::string& path) {
-  path_bytes_ += path.size();
+Status Parser::AddLeaf(TensorSpec spec) {
+  path_bytes_ += spec.path.size();
   if (path_bytes_ > kMaxPathBytes) {
     return InvalidArgumentError("signature: its paths are too long");
   }
+  leaves_->push_back(std::move(spec));
+  return OkStatus();
+}
+
+Status Parser::ParseSpec(std::string_view bytes, const std::string& path) {
   TensorSpec spec;
   spec.path = path;
   uint64_t dtype = 0;
@@ -234,8 +249,7 @@ Status Parser::ParseSpec(std::string_view bytes, const std::string& path) {
     return BadLeaf(path, "has dtype " + std::to_string(dtype) +
                              " (tensorflow.DataType), which can't be stored");
   }
-  leaves_->push_back(std::move(spec));
-  return OkStatus();
+  return AddLeaf(std::move(spec));
 }
 
 Status Parser::ParseShape(std::string_view shape, TensorSpec* spec) {
@@ -277,13 +291,22 @@ Status Parser::ParseDim(std::string_view dim, TensorSpec* spec) {
 
 Result<Signature> Signature::Parse(std::string structured_value) {
   Signature signature;
-  RTF_RETURN_IF_ERROR(
-      Parser(&signature.leaves).ParseValue(structured_value, "", /*depth=*/0));
+  RTF_RETURN_IF_ERROR(Parser(Parser::Leaves::kSpecs, &signature.leaves)
+                          .ParseValue(structured_value, "", /*depth=*/0));
   if (signature.leaves.empty()) {
     return InvalidArgumentError("signature: has no leaves; expected at least one");
   }
   signature.structured_value = std::move(structured_value);
   return signature;
+}
+
+Result<std::vector<std::string>> ParseStructurePaths(std::string_view structured_value) {
+  std::vector<TensorSpec> leaves;
+  RTF_RETURN_IF_ERROR(
+      Parser(Parser::Leaves::kNone, &leaves).ParseValue(structured_value, "", /*depth=*/0));
+  std::vector<std::string> paths;
+  for (TensorSpec& leaf : leaves) paths.push_back(std::move(leaf.path));
+  return paths;
 }
 
 }  // namespace reverb_tf

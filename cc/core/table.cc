@@ -16,6 +16,8 @@ constexpr Duration kWriterMemory = std::chrono::minutes(10);
 constexpr int64_t kMaxPicks = 1024;
 // Deleted keys remembered because of grants in flight.
 constexpr size_t kMaxDeletedKeys = 64 << 10;
+// Writers remembered: a peer can give each of its items another.
+constexpr size_t kMaxWriters = 1 << 20;
 
 }  // namespace
 
@@ -85,6 +87,7 @@ bool Table::IsOverFull() const {
 
 void Table::RememberSequence(const NewItem& item, TimePoint now) {
   if (item.writer_id == 0) return;
+  if (writers_.size() > kMaxWriters) writers_.clear();
   Writer& writer = writers_[item.writer_id];
   writer.sequence = std::max(writer.sequence, item.sequence);
   writer.last_seen = now;
@@ -235,7 +238,7 @@ void Table::Reset(Garbage* garbage) {
   ledger_.Clear();
   present_.Clear();
   departed_.Clear();
-  deleted_ = std::unordered_set<uint64_t>();
+  deleted_ = KeySet();
   limiter_.Reset();
   stats_.sample.returned += in_flight();
   num_unique_samples_ = 0;
@@ -343,7 +346,7 @@ void Table::GiveBack(const std::vector<Grant>& grants, Garbage* garbage) {
 }
 
 void Table::ForgetDeletedKeys() {
-  if (!deleted_.empty() && in_flight() == 0) deleted_ = std::unordered_set<uint64_t>();
+  if (!deleted_.empty() && in_flight() == 0) deleted_ = KeySet();
 }
 
 void Table::UndoSample(ItemRecord* record) {

@@ -52,6 +52,8 @@ struct MutateCounts {
 
 // An item on its way in, with what makes resends harmless: per writer, items
 // whose sequence is not above the last one inserted are confirmed, not inserted.
+// Writers are remembered until ten minutes after their last item; when there are more
+// than a million, all are forgotten.
 struct NewItem {
   ItemPtr item;
   double priority = 0;
@@ -143,6 +145,7 @@ class Table {
     static bool IsEmpty(const SlotRef& ref) { return ref.slot_plus_one == 0; }
     Slot slot() const { return slot_plus_one - 1; }
   };
+  using KeySet = std::unordered_set<uint64_t, KeyHash>;
   struct Writer {
     uint64_t sequence = 0;
     TimePoint last_seen;
@@ -201,8 +204,8 @@ class Table {
   // Of consuming tables: items that left with grants in flight.
   KeyMap<SlotRef> departed_;
   // Of other tables: keys deleted since there were no grants in flight.
-  std::unordered_set<uint64_t> deleted_;
-  std::unordered_map<uint64_t, Writer> writers_;
+  KeySet deleted_;
+  std::unordered_map<uint64_t, Writer, KeyHash> writers_;
   std::vector<Pick> picks_;  // scratch of Sample
 };
 

@@ -189,6 +189,17 @@ TEST(TableTest, WritersAreForgottenAfterTenIdleMinutes) {
   EXPECT_FALSE(t.table.IsRepeat(item));
 }
 
+TEST(TableTest, WritersWithoutEndAreForgotten) {
+  TestTable t(OpenConfig());
+  const ItemPtr item = SmallItem(1);
+  for (uint64_t writer = 1; writer <= (1 << 20) + 2; ++writer) {
+    t.table.Insert({item, 1, writer, 1}, kNow, &t.garbage);
+    t.garbage.clear();
+  }
+  EXPECT_FALSE(t.table.IsRepeat({item, 1, 1, 1}));
+  EXPECT_TRUE(t.table.IsRepeat({item, 1, (1 << 20) + 2, 1}));
+}
+
 // ---- sampling ----
 
 TEST(TableTest, SampleTellsTheStateAtTheGrant) {

@@ -207,6 +207,27 @@ TEST(SampleCodec, RoundTripsAndSendsOnlyTheRowsInUse) {
   }
 }
 
+TEST(SampleCodec, AnItemOfManyKindsOfCellsIsEncodedInLinearTime) {
+  constexpr int kKinds = 1000;
+  std::vector<ChunkSlice> slices;
+  std::vector<ColumnView> columns;
+  // The last cell is like the first: by then it is too far back to be looked for.
+  for (int i = 0; i <= kKinds; ++i) {
+    const ChunkPtr chunk = MakeChunk(i, DType::kBool, {0, i % kKinds}, 1, "");
+    slices.push_back({chunk, 0, 1});
+  }
+  for (const ChunkSlice& slice : slices) columns.push_back({&slice, 1, false});
+  SampleReply reply;
+  reply.items.emplace_back();
+  reply.items[0].item = Item::Create(1, false, columns).value();
+  grpc::ByteBuffer bytes = EncodeSampleReply(reply);
+  pb::SampleStreamResponse message;
+  ASSERT_TRUE(message.ParseFromString(Flat(bytes)));
+  EXPECT_EQ(message.specs_size(), kKinds + 1);
+  const SampleReply decoded = DecodeSampleReply(&bytes).value();
+  EXPECT_EQ(decoded.items[0].item->column(kKinds).cell().shape, Shape({0, 0}));
+}
+
 TEST(SampleCodec, ForeignFormIsPutTogetherAgain) {
   const SampleReply reply = SomeReply();
   ForeignSampleReader reader;

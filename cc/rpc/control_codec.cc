@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "cc/core/key_map.h"
 #include "cc/rpc/insert_codec.h"
 
 namespace reverb_tf {
@@ -365,7 +366,7 @@ namespace {
 
 Result<SampledItem> BuildSample(const pb::SampleInfo& info,
                                 const std::vector<ChunkPtr>& chunks) {
-  std::unordered_map<uint64_t, ChunkPtr> by_key;
+  std::unordered_map<uint64_t, ChunkPtr, KeyHash> by_key;
   for (const ChunkPtr& chunk : chunks) by_key[chunk->key()] = chunk;
   std::vector<ChunkSlice> slices;
   std::vector<ColumnView> columns;

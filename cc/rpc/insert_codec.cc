@@ -7,9 +7,12 @@
 #include <utility>
 
 #include "cc/compress/snappy.h"
+#include "cc/core/key_map.h"
 
 namespace reverb_tf {
 namespace {
+
+using KeySet = std::unordered_set<uint64_t, KeyHash>;
 
 // ChunkData.encoding.
 constexpr uint64_t kWireDefault = 0;  // snappy, strings plain
@@ -293,7 +296,7 @@ Result<ChunkPtr> MakeChunk(WireTensor tensor, ChunkOptions options, uint64_t enc
 }
 
 Status ReadChunk(WireReader* in, CellSpecs* specs, std::vector<ChunkPtr>* chunks,
-                 std::unordered_set<uint64_t>* row_chunks) {
+                 KeySet* row_chunks) {
   ChunkOptions options;
   uint64_t encoding = kWireDefault;
   std::vector<WireTensor> tensors;
@@ -434,7 +437,7 @@ Result<InsertRequest> DecodeInsertRequest(grpc::ByteBuffer* message) {
   WireReader in(message);
   InsertRequest request;
   CellSpecs specs;
-  std::unordered_set<uint64_t> row_chunks;
+  KeySet row_chunks;
   uint32_t field = 0;
   WireType type;
   while (in.NextField(&field, &type)) {

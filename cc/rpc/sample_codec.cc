@@ -28,6 +28,8 @@ constexpr uint32_t kRequestDone = 1011;
 constexpr uint32_t kFlagRateLimited = 1;
 constexpr uint32_t kFlagWrittenAsSteps = 2;
 
+constexpr size_t kSpecsSearched = 64;
+
 constexpr uint64_t kPlainRows = 1;
 constexpr uint64_t kSnappyRows = 2;
 
@@ -73,7 +75,9 @@ class RowsTable {
  private:
   uint32_t SpecOf(const Chunk& chunk) {
     const TensorSpec* spec = &chunk.cell();
-    for (size_t i = specs_.size(); i-- > 0;) {
+    // Among the latest alone: an item can have as many kinds of cells as chunks.
+    const size_t first = specs_.size() - std::min(specs_.size(), kSpecsSearched);
+    for (size_t i = specs_.size(); i-- > first;) {
       if (specs_[i] == spec ||
           (specs_[i]->dtype == spec->dtype && specs_[i]->shape == spec->shape)) {
         return static_cast<uint32_t>(i);

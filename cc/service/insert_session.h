@@ -11,6 +11,7 @@
 
 #include "cc/base/mutex.h"
 #include "cc/core/item.h"
+#include "cc/core/key_map.h"
 #include "cc/service/messages.h"
 #include "cc/store/store.h"
 
@@ -67,7 +68,7 @@ class InsertSession : public InsertListener,
  private:
   // Chunks that items of this and later requests may name.
   struct KeptChunks {
-    std::unordered_map<uint64_t, ChunkPtr> by_key;
+    std::unordered_map<uint64_t, ChunkPtr, KeyHash> by_key;
     size_t bytes = 0;
   };
   // A table that the stream has used, with the items of the request at hand.

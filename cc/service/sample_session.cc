@@ -354,6 +354,11 @@ void SampleSession::TakeGranted(int64_t num_items, std::vector<SampledItem>* out
   granted_begin_ += static_cast<size_t>(num_items);
 }
 
+Status SampleSession::error() const {
+  MutexLock lock(&mu_);
+  return error_;
+}
+
 uint64_t SampleSession::generation() const {
   MutexLock lock(&mu_);
   return generation_;

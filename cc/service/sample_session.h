@@ -60,6 +60,9 @@ class SampleSession : public SampleListener,
   static constexpr size_t kMaxRequests = 1024;
   static constexpr size_t kMaxUnacknowledged = 4 << 20;
 
+  // What ended the stream, which Take then returns; OK while it goes on.
+  Status error() const;
+
   // The table's generation as last heard; 0 before anything was.
   uint64_t generation() const;
 

@@ -440,6 +440,19 @@ TEST_F(SampleSessionTest, AStopEndsTheStreamAndCloseGivesBack) {
   EXPECT_EQ(Table("q")->Info().sample_stats.returned, 1);
 }
 
+TEST_F(SampleSessionTest, AStopEndsAnIdleStream) {
+  Insert("t", {1});
+  EXPECT_EQ(Handle(Ask("t", 1)), StatusCode::kOk);
+  Take();
+  EXPECT_EQ(session_->error(), OkStatus());
+  const int before = ready_;
+  store_->Stop();
+  EXPECT_EQ(ready_, before + 1);
+  EXPECT_EQ(session_->error(), UnavailableError("server at localhost:1 was stopped"));
+  SampleReply reply;
+  EXPECT_EQ(session_->Take(1, 1, &reply).status(), session_->error());
+}
+
 TEST_F(SampleSessionTest, ReadyMayTakeAndAsk) {
   session_->Close();
   std::vector<uint64_t> keys;

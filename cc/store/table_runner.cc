@@ -153,7 +153,7 @@ void TableRunner::StopServing(const Status& reason) {
     section.garbage()->push_back(std::move(w.insert.item.item));
   }
   insert_waiters_.clear();
-  for (SampleWaiter& w : sample_waiters_) Finish(w.sampler, reason, &section);
+  for (auto& [key, sampler] : samplers_) Finish(&sampler, reason, &section);
   sample_waiters_.clear();
   MeterWaits(section.now());
 }

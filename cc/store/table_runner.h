@@ -40,7 +40,8 @@ class SampleListener {
   // Grants, in order; part of a request or all of it.
   virtual void OnGranted(std::vector<SampledItem> items) = 0;
   // The request is over: OK when all was granted, DEADLINE_EXCEEDED with the
-  // table's explain line, UNAVAILABLE when the server stopped.
+  // table's explain line. UNAVAILABLE when the server stopped; this ends all requests
+  // at once, and is told to samplers without any too.
   virtual void OnRequestDone(Status status) = 0;
   // The table was reset and is now at `generation`.
   virtual void OnReset(uint64_t generation) = 0;

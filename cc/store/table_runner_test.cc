@@ -351,7 +351,7 @@ TEST_F(TableRunnerTest, StoppingEndsAllWaitsWithTheReason) {
   ASSERT_THAT(writer_->failed(), SizeIs(1));
   EXPECT_EQ(writer_->failed()[0].second, reason);
   Sample(1);
-  EXPECT_THAT(sampler_->done(), ElementsAre(reason));
+  EXPECT_THAT(sampler_->done(), ElementsAre(reason, reason)) << "of the stop and after it";
   Insert({3});
   EXPECT_THAT(writer_->failed(), SizeIs(2));
   EXPECT_EQ(runner_->Mutate({}, {}).status(), reason);
@@ -365,6 +365,15 @@ TEST_F(TableRunnerTest, StoppingEndsAWaitingSample) {
   runner_->StopServing(UnavailableError("end"));
   EXPECT_THAT(sampler_->done(), ElementsAre(UnavailableError("end")));
   EXPECT_EQ(sampler_->notified(), 1);
+}
+
+TEST_F(TableRunnerTest, StoppingTellsSamplersThatWaitForNothing) {
+  Make(QueueConfig(1));
+  Sample(1);
+  runner_->StopServing(UnavailableError("end"));
+  EXPECT_THAT(sampler2_->done(), ElementsAre(UnavailableError("end")));
+  EXPECT_EQ(sampler2_->notified(), 1);
+  EXPECT_THAT(sampler_->done(), SizeIs(1)) << "told once";
 }
 
 TEST_F(TableRunnerTest, GrantsCanBeGivenBackAfterTheStop) {

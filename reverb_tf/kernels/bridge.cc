@@ -1,7 +1,6 @@
 #include "reverb_tf/kernels/bridge.h"
 
 #include <atomic>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -85,18 +84,7 @@ absl::Status FillStrings(std::string_view content, tensorflow::Tensor* out) {
   return absl::OkStatus();
 }
 
-std::atomic<uint64_t> interrupts{0};
-struct sigaction previous_action;
-
-// Runs in the signal handler: only what is safe there.
-void OnInterrupt(int number, siginfo_t* info, void* context) {
-  interrupts.fetch_add(1, std::memory_order_relaxed);
-  if (previous_action.sa_flags & SA_SIGINFO) {
-    previous_action.sa_sigaction(number, info, context);
-  } else {
-    previous_action.sa_handler(number);
-  }
-}
+std::atomic<const std::atomic<bool>*> interrupt_flag{nullptr};
 
 }  // namespace
 
@@ -161,21 +149,13 @@ absl::Status ToTfTensor(Tensor tensor, tensorflow::Tensor* out) {
   return absl::OkStatus();
 }
 
-uint64_t InterruptCount() { return interrupts.load(std::memory_order_relaxed); }
+bool IsInterrupted() {
+  const std::atomic<bool>* const flag = interrupt_flag;
+  return flag != nullptr && *flag;
+}
 
 }  // namespace reverb_tf
 
-void reverb_tf_watch_interrupts() {
-  struct sigaction current;
-  if (sigaction(SIGINT, nullptr, &current) != 0) return;
-  if (current.sa_flags & SA_SIGINFO) {
-    if (current.sa_sigaction == &reverb_tf::OnInterrupt) return;
-  } else if (current.sa_handler == SIG_DFL || current.sa_handler == SIG_IGN) {
-    return;
-  }
-  reverb_tf::previous_action = current;
-  struct sigaction ours = current;
-  ours.sa_flags |= SA_SIGINFO;
-  ours.sa_sigaction = &reverb_tf::OnInterrupt;
-  sigaction(SIGINT, &ours, nullptr);
+void reverb_tf_set_interrupt_flag(const void* flag) {
+  reverb_tf::interrupt_flag = static_cast<const std::atomic<bool>*>(flag);
 }

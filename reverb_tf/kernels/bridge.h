@@ -47,16 +47,13 @@ tensorflow::Tensor ToTfNumbers(const std::vector<From>& values, bool batched) {
   return out;
 }
 
-// Number of SIGINTs since WatchInterrupts was called. TensorFlow doesn't ask Python for
-// signals while it waits, so waits of ours end when this number changes; Python then
-// raises its pending KeyboardInterrupt.
-uint64_t InterruptCount();
+// Whether Python has a KeyboardInterrupt to raise. TensorFlow doesn't return to Python while
+// it waits, so our waits end then. False until the function below was called.
+bool IsInterrupted();
 
 }  // namespace reverb_tf
 
-// Counts SIGINTs from now on, before the present handler (Python's) is called. Does
-// nothing where SIGINT is ignored or has its default action; may be called again, for
-// the case that Python has put its own handler back.
-extern "C" void reverb_tf_watch_interrupts();
+// `flag` points to an atomic bool that lives as long as the process.
+extern "C" void reverb_tf_set_interrupt_flag(const void* flag);
 
 #endif  // REVERB_TF_REVERB_TF_KERNELS_BRIDGE_H_

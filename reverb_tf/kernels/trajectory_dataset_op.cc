@@ -192,9 +192,7 @@ class TrajectoryDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     Sampler* sampler = nullptr;
     TF_RETURN_IF_ERROR(GetSampler(&sampler));
     WaitOptions wait;
-    wait.interrupted = [this, interrupts = InterruptCount()] {
-      return Interrupted(interrupts);
-    };
+    wait.interrupted = [this] { return Interrupted(); };
     SampleBatch batch;
     const Status status = sampler->Next(wait, &batch);
     if (status.code() == StatusCode::kOutOfRange) {
@@ -245,9 +243,9 @@ class TrajectoryDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     return absl::OkStatus();
   }
 
-  Status Interrupted(uint64_t interrupts) const {
+  Status Interrupted() const {
     if (cancelled_) return CancelledError("the iterator was cancelled");
-    if (InterruptCount() != interrupts) return CancelledError("interrupted (SIGINT)");
+    if (IsInterrupted()) return CancelledError("interrupted (SIGINT)");
     return OkStatus();
   }
 

@@ -10,6 +10,8 @@
 
 #include "reverb_tf/native/interop.h"
 #include "reverb_tf/native/nest.h"
+#include "reverb_tf/native/row_writer.h"
+#include "reverb_tf/native/structured_writer.h"
 #include "reverb_tf/native/table_info.h"
 #include "reverb_tf/native/writer.h"
 
@@ -116,10 +118,43 @@ class NativeClient {
     options.max_in_flight_bytes = max_in_flight_bytes;
     const WaitOptions wait = Wait(timeout);
     auto state = std::make_shared<WriterState>();
-    state->num_keep_alive_refs = num_keep_alive_refs;
     state->writer =
         ValueOrRaise(Unlocked([&] { return client_->NewTrajectoryWriter(options, wait); }));
     return new NativeWriter(std::move(state));
+  }
+
+  NativeRowWriter* MakeRowWriter(int64_t max_sequence_length,
+                                 std::optional<int64_t> chunk_length, bool delta_encoded,
+                                 int64_t max_in_flight_items, double timeout) {
+    RowWriterOptions row;
+    row.max_sequence_length = max_sequence_length;
+    row.max_in_flight_items = max_in_flight_items;
+    row.column.max_chunk_length = chunk_length;
+    row.column.delta_encode = delta_encoded;
+    TrajectoryWriterOptions options;
+    options.num_keep_alive_refs = max_sequence_length;
+    options.writes_steps = true;
+    const WaitOptions wait = Wait(timeout);
+    return new NativeRowWriter(
+        ValueOrRaise(Unlocked([&] { return client_->NewTrajectoryWriter(options, wait); })),
+        row);
+  }
+
+  NativeStructuredWriter* MakeStructuredWriter(
+      nb::list configs, std::optional<nb::list> step_spec, bool validate_items,
+      int64_t max_in_flight_items, int64_t max_in_flight_bytes, double timeout) {
+    StructuredWriterOptions options;
+    options.validate_items = validate_items;
+    options.max_in_flight_items = max_in_flight_items;
+    options.max_in_flight_bytes = max_in_flight_bytes;
+    if (step_spec) options.step_spec = SpecsFromPython(*step_spec);
+    std::vector<StructuredConfig> decoded = ConfigsFromPython(configs);
+    const WaitOptions wait = Wait(timeout);
+    return new NativeStructuredWriter(
+        ValueOrRaise(Unlocked([&] {
+          return client_->NewStructuredWriter(std::move(decoded), options, wait);
+        })),
+        /*waits=*/max_in_flight_items > 0 || max_in_flight_bytes > 0);
   }
 
   NativeSampler* MakeSampler(const std::string& table, int64_t max_in_flight,
@@ -161,8 +196,13 @@ void BindClient(nb::module_& m) {
       .def("mutate", &NativeClient::Mutate)
       .def("reset", &NativeClient::Reset)
       .def("checkpoint", &NativeClient::Checkpoint)
-      .def("insert", &NativeClient::Insert)
+      .def("insert", &NativeClient::Insert, nb::arg().none(), nb::arg(), nb::arg())
       .def("trajectory_writer", &NativeClient::MakeWriter, nb::rv_policy::take_ownership)
+      .def("row_writer", &NativeClient::MakeRowWriter, nb::rv_policy::take_ownership,
+           nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg())
+      .def("structured_writer", &NativeClient::MakeStructuredWriter,
+           nb::rv_policy::take_ownership, nb::arg(), nb::arg().none(), nb::arg(), nb::arg(),
+           nb::arg(), nb::arg())
       .def("sampler", &NativeClient::MakeSampler, nb::rv_policy::take_ownership, nb::arg(),
            nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(),
            nb::arg())

@@ -1,6 +1,8 @@
 #include "reverb_tf/native/interop.h"
 
+#include <cxxabi.h>
 #include <nanobind/ndarray.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -16,6 +18,16 @@ namespace {
 // Set once by the Python modules; never destroyed (the interpreter may be gone).
 PyObject* error_factory = nullptr;
 PyObject* leaf_converter = nullptr;
+
+// See GilRelease.
+template <typename F>
+void StopIfUnwound(F&& take_gil) {
+  try {
+    take_gil();
+  } catch (const abi::__forced_unwind&) {
+    while (true) pause();
+  }
+}
 
 struct NumpyType {
   nb::dlpack::dtype_code code;
@@ -133,6 +145,14 @@ void Raise(const Status& status) {
   throw nb::python_error();
 }
 
+GilRelease::~GilRelease() {
+  StopIfUnwound([this] { PyEval_RestoreThread(state_); });
+}
+
+GilAcquire::GilAcquire() {
+  StopIfUnwound([this] { state_ = PyGILState_Ensure(); });
+}
+
 WaitOptions Wait(double seconds) {
   WaitOptions options;
   if (std::isfinite(seconds) && seconds < 1e9) {
@@ -140,9 +160,12 @@ WaitOptions Wait(double seconds) {
         std::chrono::duration<double>(std::max(seconds, 0.0)));
   }
   options.interrupted = [] {
-    nb::gil_scoped_acquire acquire;
-    return PyErr_CheckSignals() == 0 ? OkStatus()
-                                     : CancelledError("interrupted by a signal");
+    GilAcquire acquire;
+    // What a signal's handler raised stays set until the call returns: once interrupted, all
+    // waits of the call are.
+    return PyErr_Occurred() == nullptr && PyErr_CheckSignals() == 0
+               ? OkStatus()
+               : CancelledError("interrupted by a signal");
   };
   return options;
 }

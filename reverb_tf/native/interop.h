@@ -38,10 +38,35 @@ void SetErrorFactory(nb::object factory);
 // to handle.
 WaitOptions Wait(double seconds);
 
+// Without the GIL, or with it, while the object lives. Where a thread would take it after
+// the interpreter has ended, the thread stops for good: Python unwinds such threads, which
+// frames of C++ don't survive.
+class GilRelease {
+ public:
+  GilRelease() : state_(PyEval_SaveThread()) {}
+  GilRelease(const GilRelease&) = delete;
+  GilRelease& operator=(const GilRelease&) = delete;
+  ~GilRelease();
+
+ private:
+  PyThreadState* const state_;
+};
+
+class GilAcquire {
+ public:
+  GilAcquire();
+  GilAcquire(const GilAcquire&) = delete;
+  GilAcquire& operator=(const GilAcquire&) = delete;
+  ~GilAcquire() { PyGILState_Release(state_); }
+
+ private:
+  PyGILState_STATE state_;
+};
+
 // Runs `call` without the GIL.
 template <typename F>
 auto Unlocked(F&& call) {
-  nb::gil_scoped_release release;
+  GilRelease release;
   return call();
 }
 

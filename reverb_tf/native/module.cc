@@ -9,7 +9,10 @@
 #include "cc/base/mutex.h"
 #include "reverb_tf/native/client.h"
 #include "reverb_tf/native/interop.h"
+#include "reverb_tf/native/interrupts.h"
+#include "reverb_tf/native/row_writer.h"
 #include "reverb_tf/native/server.h"
+#include "reverb_tf/native/structured_writer.h"
 #include "reverb_tf/native/writer.h"
 
 namespace reverb_tf {
@@ -30,7 +33,7 @@ class LogQueue {
   nb::object Pop() {
     std::pair<int, std::string> line;
     {
-      nb::gil_scoped_release release;
+      GilRelease release;
       MutexLock lock(&mu_);
       while (lines_.empty() && !stopped_) cv_.Wait(&mu_);
       if (!lines_.empty()) {
@@ -78,7 +81,10 @@ NB_MODULE(_native, m) {
   m.def("pop_log", [] { return LogQueue::Get().Pop(); });
   m.def("stop_log", [] { LogQueue::Get().Stop(); });
   m.def("build_info", [] { return Api().BuildInfo(); });
+  BindInterrupts(m);
   BindServer(m);
   BindClient(m);
   BindWriter(m);
+  BindRowWriter(m);
+  BindStructuredWriter(m);
 }

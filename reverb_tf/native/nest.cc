@@ -7,6 +7,9 @@ namespace {
 
 using Kind = NestNode::Kind;
 
+// As the signatures' parser: deeper ones are cycles or mistakes.
+constexpr int kMaxDepth = 64;
+
 const char* KindName(Kind kind) {
   switch (kind) {
     case Kind::kLeaf:
@@ -56,6 +59,14 @@ Kind KindOf(PyObject* value) {
   return Kind::kLeaf;
 }
 
+// Containers of these kinds with the same keys have the same paths.
+bool HaveSamePaths(Kind a, Kind b) {
+  const auto has_positions = [](Kind kind) {
+    return kind == Kind::kList || kind == Kind::kTuple;
+  };
+  return a != Kind::kLeaf && b != Kind::kLeaf && has_positions(a) == has_positions(b);
+}
+
 std::string ChildPath(const NestNode& node, PyObject* key, size_t index) {
   if (node.kind == Kind::kList || node.kind == Kind::kTuple) {
     return node.path + "[" + std::to_string(index) + "]";
@@ -64,11 +75,29 @@ std::string ChildPath(const NestNode& node, PyObject* key, size_t index) {
   return node.path.empty() ? name : node.path + "/" + name;
 }
 
+std::string Where(const std::string& path) {
+  return path.empty() ? "the top level" : "'" + path + "'";
+}
+
 [[noreturn]] void StructureChanged(const NestNode& node, const char* got) {
-  const std::string where = node.path.empty() ? "the top level" : "'" + node.path + "'";
-  throw nb::value_error((where + " is " + got + ", was " + KindName(node.kind) +
+  throw nb::value_error((Where(node.path) + " is " + got + ", was " + KindName(node.kind) +
                          " before: the container at a path must not change")
                             .c_str());
+}
+
+[[noreturn]] void Extra(const std::string& path) {
+  throw nb::value_error(
+      ("extra: " + path + ": every step must have the paths of the first").c_str());
+}
+
+// The keys of a dict in order.
+nb::object SortedKeys(PyObject* dict, const std::string& path) {
+  nb::object keys = nb::steal(PyMapping_Keys(dict));
+  if (!keys.is_valid()) throw nb::python_error();
+  if (PyList_Sort(keys.ptr()) == 0) return keys;
+  PyErr_Clear();
+  throw nb::type_error(
+      ("the dict keys of " + Where(path) + " must be all str or all int").c_str());
 }
 
 }  // namespace
@@ -83,13 +112,16 @@ NestNode* Nest::Child(NestNode* node, PyObject* key, size_t hint) {
   }
   if (node->kind == Kind::kDict && !PyUnicode_Check(key) && !PyLong_Check(key)) {
     throw nb::type_error(("dict keys must be str or int, got " +
-                          std::string(Py_TYPE(key)->tp_name) + " in '" + node->path + "'")
+                          std::string(Py_TYPE(key)->tp_name) + " at " + Where(node->path))
                              .c_str());
   }
+  std::string path = ChildPath(*node, key, hint);
+  if (fixed_) Extra(path);
   auto child = std::make_unique<NestNode>();
-  child->path = ChildPath(*node, key, n);
+  child->path = std::move(path);
   node->keys.push_back(nb::borrow(key));
   node->children.push_back(std::move(child));
+  changes_.push_back({node, true});
   return node->children.back().get();
 }
 
@@ -97,12 +129,12 @@ void Nest::VisitDict(NestNode* node, PyObject* value,
                      const std::function<void(const NestNode&, PyObject*)>& on_leaf) {
   if (node->keys.empty() && PyDict_Size(value) > 1) {
     // First sight: leaves are numbered in sorted order, as tf.nest flattens.
-    nb::object sorted = nb::steal(PyMapping_Keys(value));
-    if (PyList_Sort(sorted.ptr()) != 0) throw nb::python_error();
+    nb::object sorted = SortedKeys(value, node->path);
     for (nb::handle key : sorted) Child(node, key.ptr(), node->keys.size());
-    for (size_t i = 0; i < node->keys.size(); ++i) {
-      PyObject* item = PyDict_GetItem(value, node->keys[i].ptr());
-      Visit(node->children[i].get(), item, on_leaf);
+    for (nb::handle key : sorted) {
+      PyObject* item = PyDict_GetItemWithError(value, key.ptr());
+      if (item == nullptr && PyErr_Occurred()) throw nb::python_error();
+      if (item != nullptr) Visit(Child(node, key.ptr(), 0), item, on_leaf);
     }
     return;
   }
@@ -114,11 +146,11 @@ void Nest::VisitDict(NestNode* node, PyObject* value,
   }
 }
 
-void Nest::VisitSequence(NestNode* node, PyObject* value,
+void Nest::VisitSequence(NestNode* node, PyObject* value, Kind kind,
                          const std::function<void(const NestNode&, PyObject*)>& on_leaf) {
   nb::object fields;
-  if (node->kind == Kind::kNamedTuple) fields = nb::handle(value).attr("_fields");
-  const bool is_list = node->kind == Kind::kList;
+  if (kind == Kind::kNamedTuple) fields = nb::handle(value).attr("_fields");
+  const bool is_list = PyList_Check(value);
   const Py_ssize_t n = is_list ? PyList_GET_SIZE(value) : PyTuple_GET_SIZE(value);
   for (Py_ssize_t i = 0; i < n; ++i) {
     const auto index = static_cast<size_t>(i);
@@ -131,7 +163,15 @@ void Nest::VisitSequence(NestNode* node, PyObject* value,
 
 void Nest::Visit(NestNode* node, PyObject* value,
                  const std::function<void(const NestNode&, PyObject*)>& on_leaf) {
-  if (value == Py_None) return;
+  if (value == Py_None) {
+    if (*on_none_) (*on_none_)(*node);
+    return;
+  }
+  if (depth_ > kMaxDepth) {
+    throw nb::value_error((Where(node->path).substr(0, 80) + "...: nested deeper than " +
+                           std::to_string(kMaxDepth) + " levels")
+                              .c_str());
+  }
   Kind kind = KindOf(value);
   nb::object as_dict;
   if (kind == Kind::kLeaf) {
@@ -142,22 +182,57 @@ void Nest::Visit(NestNode* node, PyObject* value,
     }
   }
   if (node->kind == Kind::kUnknown) {
-    node->kind = kind;
-    if (kind == Kind::kLeaf) node->leaf = num_leaves_++;
-    if (kind == Kind::kNamedTuple) {
-      node->type = nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(value)));
-    }
-  } else if (node->kind != kind) {
+    if (fixed_) Extra(node->path);
+    SetKind(node, kind, value);
+  } else if (node->kind != kind && !(fixed_ && HaveSamePaths(node->kind, kind))) {
     StructureChanged(*node, KindName(kind));
   }
   if (kind == Kind::kLeaf) return on_leaf(*node, value);
-  if (kind == Kind::kDict) return VisitDict(node, value, on_leaf);
-  VisitSequence(node, value, on_leaf);
+  ++depth_;
+  if (kind == Kind::kDict) {
+    VisitDict(node, value, on_leaf);
+  } else {
+    VisitSequence(node, value, kind, on_leaf);
+  }
+  --depth_;
+}
+
+void Nest::SetKind(NestNode* node, NestNode::Kind kind, PyObject* value) {
+  node->kind = kind;
+  if (kind == Kind::kLeaf) node->leaf = num_leaves_++;
+  if (kind == Kind::kNamedTuple) {
+    node->type = nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(value)));
+  }
+  changes_.push_back({node, false});
 }
 
 void Nest::Walk(PyObject* value,
-                const std::function<void(const NestNode&, PyObject*)>& on_leaf) {
-  Visit(&root_, value, on_leaf);
+                const std::function<void(const NestNode&, PyObject*)>& on_leaf,
+                const std::function<void(const NestNode&)>& on_none) {
+  changes_.clear();
+  depth_ = 0;
+  on_none_ = &on_none;
+  try {
+    Visit(&root_, value, on_leaf);
+  } catch (...) {
+    Rollback();
+    throw;
+  }
+}
+
+void Nest::Rollback() {
+  for (; !changes_.empty(); changes_.pop_back()) {
+    NestNode* const node = changes_.back().node;
+    if (changes_.back().is_child) {
+      node->keys.pop_back();
+      node->children.pop_back();
+      continue;
+    }
+    if (node->kind == Kind::kLeaf) --num_leaves_;
+    node->leaf = -1;
+    node->kind = Kind::kUnknown;
+    node->type.reset();
+  }
 }
 
 nb::object Nest::BuildNode(

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "reverb_tf/native/cells.h"
+
 namespace reverb_tf {
 
 // An int or what passes for one (numpy's, not arrays).
@@ -17,30 +19,10 @@ std::optional<int64_t> AsIndex(PyObject* key) {
   return std::nullopt;
 }
 
-// What keeps the cells of all leaves of one append.
-struct Cells {
-  LeafReader reader;
-  std::vector<Leaf> leaves;
-  std::vector<CellView> views;
-};
-
 namespace {
 
 std::string Where(const std::string& path) {
   return path.empty() ? "column" : "'" + path + "'";
-}
-
-// Fills in what points into `leaves`, which must not grow any more.
-void FinishViews(Cells* cells) {
-  for (size_t i = 0; i < cells->views.size(); ++i) {
-    const Leaf& leaf = cells->leaves[i];
-    CellView& view = cells->views[i];
-    view.dtype = leaf.dtype;
-    view.dims = leaf.shape.data();
-    view.rank = static_cast<int>(leaf.shape.size());
-    view.data = leaf.data;
-    view.bytes = leaf.bytes;
-  }
 }
 
 }  // namespace
@@ -65,24 +47,15 @@ int64_t ColumnHistory::Resolve(int64_t index) const {
 
 void ColumnHistory::Check(int64_t cell) const {
   const TrajectoryWriter& writer = *state_->writer;
-  const int64_t step = cell - writer.history_begin();
-  const int64_t oldest = writer.oldest_cell(column_);
-  if (cell < oldest) {
-    throw nb::value_error((Where(path_) + ": step " + std::to_string(step) +
-                           " has expired: the writer keeps num_keep_alive_refs=" +
-                           std::to_string(state_->num_keep_alive_refs) +
-                           " steps, the oldest usable index is " +
-                           std::to_string(oldest - writer.history_begin()) +
-                           "; raise num_keep_alive_refs to reach further back")
-                              .c_str());
-  }
-  if (writer.is_hole(column_, cell)) {
-    throw nb::value_error((Where(path_) +
-                           ": cannot contain any None data references, "
-                           "nothing was appended at step " +
-                           std::to_string(step))
-                              .c_str());
-  }
+  if (cell >= writer.oldest_cell(column_) && !writer.is_hole(column_, cell)) return;
+  const Result<Tensor> value = writer.Read({path_, true, {{column_, cell, 1, 1}}});
+  if (!value.ok()) throw nb::value_error(value.status().message().c_str());
+}
+
+void ColumnHistory::Add(int64_t index, Column* column) const {
+  const int64_t cell = Resolve(index);
+  Check(cell);
+  column->runs.push_back({column_, cell, 1, 1});
 }
 
 Column ColumnHistory::Get(nb::object index) const {
@@ -91,10 +64,8 @@ Column ColumnHistory::Get(nb::object index) const {
   column.path = path_;
   PyObject* key = index.ptr();
   if (const std::optional<int64_t> i = AsIndex(key)) {
-    const int64_t cell = Resolve(*i);
-    Check(cell);
     column.squeeze = true;
-    column.runs.push_back({column_, cell, 1, 1});
+    Add(*i, &column);
     return column;
   }
   if (PySlice_Check(key)) {
@@ -103,15 +74,12 @@ Column ColumnHistory::Get(nb::object index) const {
     const Py_ssize_t count = PySlice_AdjustIndices(Length(), &start, &stop, step);
     const int64_t first = state_->writer->history_begin() + start;
     for (Py_ssize_t i = 0; i < count; ++i) Check(first + i * step);
-    if (count > 0) column.runs.push_back({column_, first, step, count});
+    column.runs.push_back({column_, first, step, count});
     return column;
   }
-  nb::object indices = IndexList(index, path_);
-  for (nb::handle i : indices) {
-    const int64_t cell = Resolve(nb::cast<int64_t>(i));
-    Check(cell);
-    column.runs.push_back({column_, cell, 1, 1});
-  }
+  const nb::object indices = IndexList(index, path_);
+  for (nb::handle i : indices) Add(*AsIndex(i.ptr()), &column);
+  if (column.runs.empty()) column.runs.push_back({column_, 0, 1, 0});
   return column;
 }
 
@@ -182,17 +150,22 @@ Column Column::Get(nb::object index) const {
     if (PySlice_Unpack(key, &start, &stop, &step) < 0) throw nb::python_error();
     const Py_ssize_t count = PySlice_AdjustIndices(Length(), &start, &stop, step);
     for (Py_ssize_t i = 0; i < count; ++i) column.runs.push_back(Cell(start + i * step));
-    return column;
+  } else {
+    const nb::object indices = IndexList(index, path);
+    for (nb::handle i : indices) column.runs.push_back(Cell(*AsIndex(i.ptr())));
   }
-  for (nb::handle i : IndexList(index, path)) {
-    column.runs.push_back(Cell(nb::cast<int64_t>(i)));
-  }
+  if (column.runs.empty() && !runs.empty())
+    column.runs.push_back({runs[0].column, 0, 1, 0});
   return column;
 }
 
 TensorSpec Column::Spec() const {
-  if (runs.empty()) throw nb::value_error((Where(path) + " is empty").c_str());
-  return state->writer->column_spec(runs[0].column);
+  TensorSpec spec;
+  if (!runs.empty()) spec = state->writer->column_spec(runs[0].column);
+  if (spec.dtype == DType::kInvalid) {
+    throw nb::value_error((Where(path) + " has no cell that tells its dtype").c_str());
+  }
+  return spec;
 }
 
 nb::object Column::Numpy() const {
@@ -202,7 +175,27 @@ nb::object Column::Numpy() const {
 
 // ---- The writer ----------------------------------------------------------------
 
-void NativeWriter::Gather(nb::object data, Cells* cells) {
+CallGate::Hold::Hold(CallGate* gate) : gate_(gate) {
+  if (gate->holder_ == std::this_thread::get_id()) {
+    throw std::runtime_error("a value that is being appended calls its own writer");
+  }
+  if (!gate->mu_.try_lock()) {
+    Unlocked([&] { return gate->mu_.lock(), 0; });
+  }
+  gate->holder_ = std::this_thread::get_id();
+}
+
+CallGate::Hold::~Hold() {
+  gate_->holder_ = std::thread::id();
+  gate_->mu_.unlock();
+}
+
+void NativeWriter::DropUndone() {
+  columns_.resize(std::min(columns_.size(), static_cast<size_t>(nest_.num_leaves())));
+}
+
+void NativeWriter::Gather(nb::object data, bool is_batch, Cells* cells) {
+  DropUndone();
   nest_.Walk(data.ptr(), [&](const NestNode& node, PyObject* value) {
     const auto leaf = static_cast<size_t>(node.leaf);
     if (leaf >= columns_.size()) columns_.resize(leaf + 1, -1);
@@ -210,42 +203,43 @@ void NativeWriter::Gather(nb::object data, Cells* cells) {
     if (!casts_.empty()) {
       const auto cast = casts_.find(node.path);
       if (cast != casts_.end()) {
-        kept_.push_back(cast->second(nb::handle(value), node.path));
-        value = kept_.back().ptr();
+        cells->AddOwned(columns_[leaf],
+                        cast->second(nb::handle(value), node.path, is_batch), node.path);
+        return;
       }
     }
-    cells->leaves.push_back(cells->reader.Read(value, node.path));
-    CellView view;
-    view.column = columns_[leaf];
-    cells->views.push_back(view);
+    cells->Add(columns_[leaf], value, node.path);
   });
-  FinishViews(cells);
 }
 
 void NativeWriter::Append(nb::object data, bool partial_step) {
+  const CallGate::Hold hold(&gate_);
   Cells cells;
-  kept_.clear();
-  Gather(data, &cells);
-  const Status status =
-      state_->writer->Append(cells.views.data(), cells.views.size(), partial_step);
+  Gather(data, /*is_batch=*/false, &cells);
+  const Status status = state_->writer->Append(cells.views(), cells.size(), partial_step);
+  if (!status.ok()) nest_.Rollback();
   RaiseIfError(status);
 }
 
 void NativeWriter::AppendBatch(nb::object data) {
+  const CallGate::Hold hold(&gate_);
   Cells cells;
-  kept_.clear();
-  Gather(data, &cells);
-  RaiseIfError(Unlocked(
-      [&] { return state_->writer->AppendBatch(cells.views.data(), cells.views.size()); }));
+  Gather(data, /*is_batch=*/true, &cells);
+  const Status status =
+      Unlocked([&] { return state_->writer->AppendBatch(cells.views(), cells.size()); });
+  if (!status.ok()) nest_.Rollback();
+  RaiseIfError(status);
 }
 
 nb::object NativeWriter::History() {
+  const CallGate::Hold hold(&gate_);
   if (nest_.empty()) {
     throw std::runtime_error(
         "history is empty: it takes its structure from the first append (or step_spec=)");
   }
   if (history_leaves_ != nest_.num_leaves()) {
     history_leaves_ = nest_.num_leaves();
+    DropUndone();
     columns_.resize(static_cast<size_t>(history_leaves_), -1);
     history_ = nest_.Build([this](int leaf, const std::string& path) {
       int& column = columns_[static_cast<size_t>(leaf)];
@@ -258,10 +252,17 @@ nb::object NativeWriter::History() {
 
 void NativeWriter::SetStructure(nb::object structure) {
   nest_.Walk(structure.ptr(), [](const NestNode&, PyObject*) {});
+  nest_.Fix();
 }
 
 void NativeWriter::SetCast(const std::string& path, nb::object cast) {
+  const CallGate::Hold hold(&gate_);
   casts_[path] = cast;
+}
+
+DType NativeWriter::DTypeOf(const std::string& path) {
+  TrajectoryWriter& writer = *state_->writer;
+  return writer.column_spec(writer.Column(path)).dtype;
 }
 
 uint64_t NativeWriter::CreateItem(const std::string& table, double priority,
@@ -351,7 +352,13 @@ void BindWriter(nb::module_& m) {
     mixed.squeeze = squeeze;
     mixed.path = path;
     for (nb::handle h : cells) {
-      const Column& cell = nb::cast<const Column&>(h);
+      Column* found = nullptr;
+      if (!nb::try_cast(h, found, false) || found == nullptr) {
+        throw nb::type_error(("data_references must be TrajectoryColumns, got " +
+                              std::string(Py_TYPE(h.ptr())->tp_name))
+                                 .c_str());
+      }
+      const Column& cell = *found;
       if (mixed.state && mixed.state != cell.state) {
         throw nb::value_error("data_references of different writers cannot be mixed");
       }
@@ -372,11 +379,16 @@ void BindWriter(nb::module_& m) {
       .def_prop_ro("path", [](const ColumnHistory& h) { return h.path(); });
   nb::class_<NativeWriter>(m, "Writer")
       .def("append", &NativeWriter::Append, nb::arg().none(), nb::arg())
-      .def("append_batch", &NativeWriter::AppendBatch)
+      .def("append_batch", &NativeWriter::AppendBatch, nb::arg().none())
       .def("history", &NativeWriter::History)
       .def("set_structure", &NativeWriter::SetStructure)
       .def("set_cast", &NativeWriter::SetCast)
-      .def("create_item", &NativeWriter::CreateItem)
+      .def("dtype_of",
+           [](NativeWriter& w, const std::string& path) {
+             return static_cast<int>(w.DTypeOf(path));
+           })
+      .def("create_item", &NativeWriter::CreateItem, nb::arg(), nb::arg(), nb::arg().none(),
+           nb::arg())
       .def("flush", &NativeWriter::Flush)
       .def("end_episode", &NativeWriter::EndEpisode)
       .def("close", &NativeWriter::Close)

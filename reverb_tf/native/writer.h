@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cc/api/trajectory_writer.h"
@@ -18,13 +20,32 @@
 
 namespace reverb_tf {
 
-struct Cells;
+class Cells;
 
 // Shared by a writer and all columns taken from it.
 struct WriterState {
   std::unique_ptr<TrajectoryWriter> writer;
-  int64_t num_keep_alive_refs = 0;
   ~WriterState();
+};
+
+// One call at a time. A thread that has to wait lets other Python threads go on.
+class CallGate {
+ public:
+  // RuntimeError if this thread is inside already (a leaf's conversion calls append).
+  class Hold {
+   public:
+    explicit Hold(CallGate* gate);
+    ~Hold();
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+
+   private:
+    CallGate* const gate_;
+  };
+
+ private:
+  std::mutex mu_;
+  std::thread::id holder_;  // guarded by the GIL
 };
 
 // Cells chosen for an item.
@@ -56,6 +77,8 @@ class ColumnHistory {
   const std::string& path() const { return path_; }
 
  private:
+  // Appends the cell of a (possibly negative) index.
+  void Add(int64_t index, Column* column) const;
   // The absolute number of a cell; IndexError if out of range.
   int64_t Resolve(int64_t index) const;
   // ValueError if the cell is a hole or has expired.
@@ -78,10 +101,12 @@ class NativeWriter {
   void Append(nb::object data, bool partial_step);
   void AppendBatch(nb::object data);
   nb::object History();
-  // Makes the structure known before the first append.
+  // Makes the structure known before the first append, and all there will be.
   void SetStructure(nb::object structure);
-  // `cast`(value, path) -> value, applied to every value of this path.
+  // `cast`(value, path, is_batch) -> value, applied to every value of this path.
   void SetCast(const std::string& path, nb::object cast);
+  // The dtype of the cells of this path, kInvalid if there are none.
+  DType DTypeOf(const std::string& path);
   uint64_t CreateItem(const std::string& table, double priority, nb::object trajectory,
                       double timeout);
   void Flush(int64_t ignore_last, double timeout);
@@ -93,13 +118,15 @@ class NativeWriter {
   const TrajectoryWriter& writer() const { return *state_->writer; }
 
  private:
-  void Gather(nb::object data, Cells* cells);
+  void Gather(nb::object data, bool is_batch, Cells* cells);
+  // Forgets the columns of leaves that were undone: their numbers are given anew.
+  void DropUndone();
 
   std::shared_ptr<WriterState> state_;
   Nest nest_;
   std::vector<int> columns_;  // of the writer, by leaf of the nest
   std::map<std::string, nb::object> casts_;
-  std::vector<nb::object> kept_;  // cast values of the current call
+  CallGate gate_;  // guards what the GIL can't: conversions run Python code
   nb::object history_;
   int history_leaves_ = -1;
 };

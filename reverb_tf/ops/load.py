@@ -4,19 +4,15 @@ import ctypes
 import functools
 import pathlib
 import signal
-import sys
 import threading
+
+from reverb_tf import _native
 
 __all__ = ['check_tensorflow_version', 'ops', 'watch_interrupts']
 
 # Not resolved: a build tree links the modules and the libraries from different places.
 _LIBRARY = pathlib.Path(__file__).absolute().parent.parent / '_reverb_ops.so'
 _lock = threading.Lock()
-# Where TensorFlow's C++ makes Python exceptions.
-_EXCEPTION_SOURCES = (
-    'tensorflow/python/eager/core.py',
-    'tensorflow/python/framework/errors_impl.py',
-)
 
 
 def _minor(version):
@@ -58,50 +54,22 @@ def ops():
         return _load()
 
 
-def _is_making_exception(frame):
-    """Whether TensorFlow is making an exception of a status, at or above this frame."""
-    while frame is not None:
-        code = frame.f_code
-        if code.co_name == '__init__' and code.co_filename.endswith(_EXCEPTION_SOURCES):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _on_interrupt(number, frame):
-    """As Python's own handler, but not where TensorFlow makes an exception of a status.
-
-    That is the first Python code to run after a wait that SIGINT ended. An exception raised
-    there would replace TensorFlow's in C++, which takes that for a fault; so it is put off
-    until that code has returned.
-    """
-    if not _is_making_exception(frame):
-        signal.default_int_handler(number, frame)
-    if getattr(sys.getprofile(), 'raises_interrupt', False):
-        return
-    previous = sys.getprofile()
-
-    def raise_outside(frame, event, argument):
-        if not _is_making_exception(frame):
-            sys.setprofile(previous)
-            raise KeyboardInterrupt
-
-    raise_outside.raises_interrupt = True
-    sys.setprofile(raise_outside)
-
-
 def watch_interrupts():
     """Lets Ctrl-C end waits of the op library with KeyboardInterrupt.
 
-    TensorFlow doesn't return to Python while an op waits, so Python alone could not raise
-    it. Programs with a handler of their own for SIGINT are left alone.
+    Python's C handler of SIGINT only makes a note, and Python raises KeyboardInterrupt when
+    code of its own runs again; but TensorFlow doesn't return to it while an op waits. So a C
+    handler ahead of that one sets a flag that ends the waits, and Python's handler is one that
+    lets TensorFlow turn them into exceptions undisturbed (see native/interrupts.h). Programs
+    with a handler of their own for SIGINT are left alone.
     """
     if threading.current_thread() is not threading.main_thread():
         return
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _on_interrupt)
-    elif handler is not _on_interrupt:
+        signal.signal(signal.SIGINT, _native.raise_interrupt)
+    elif handler is not _native.raise_interrupt:
         return
     ops()
-    ctypes.CDLL(str(_LIBRARY)).reverb_tf_watch_interrupts()
+    flag = ctypes.c_void_p(_native.watch_interrupts())
+    ctypes.CDLL(str(_LIBRARY)).reverb_tf_set_interrupt_flag(flag)
