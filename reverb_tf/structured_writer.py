@@ -138,7 +138,13 @@ def create_config(pattern, table, conditions=(), priority=None):
         or a bad priority.
     """
     config = Config(table=arguments.text(table, 'table'))
-    config.priority.CopyFrom(constant_priority_fn(1.0) if priority is None else priority)
+    priority = constant_priority_fn(1.0) if priority is None else priority
+    if not isinstance(priority, Priority):
+        raise TypeError(
+            'priority must be made by constant_priority_fn or td_error, got '
+            f'{type(priority).__name__}'
+        )
+    config.priority.CopyFrom(priority)
     for path, node in signatures.flatten(pattern):
         if not isinstance(node, PatternNode):
             where = f"pattern leaf '{path}'" if path else 'pattern'
@@ -150,7 +156,7 @@ def create_config(pattern, table, conditions=(), priority=None):
     config.pattern_structure = signatures.encode(
         signatures.map_structure(lambda _: signatures.PLACEHOLDER, pattern)
     )
-    for i, condition in enumerate(conditions):
+    for i, condition in enumerate(arguments.sequence(conditions, 'conditions', 'conditions')):
         if not isinstance(condition, ConditionProto):
             raise TypeError(
                 f'conditions[{i}] must be a comparison, as Condition.step_index() >= 2, got '

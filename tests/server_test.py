@@ -184,3 +184,13 @@ def test_servers_are_local_unless_told_otherwise(monkeypatch, caplog):
         assert server.host == '0.0.0.0'
         reverb_tf.Client(f'localhost:{server.port}', in_process=False).server_info(timeout=20)
     assert 'reachable from other machines' in caplog.text
+
+
+@pytest.mark.parametrize('in_process', [True, False])
+def test_errors_name_the_port_that_the_system_picked(in_process):
+    with reverb_tf.Server([testing_util.uniform_table()]) as server:
+        client = reverb_tf.Client(server.address, in_process=in_process)
+        with pytest.raises(reverb_tf.errors.NotFoundError, match=f'at {server.address};'):
+            client.reset('nope')
+        with pytest.raises(ValueError, match=f'already served at {server.address}'):
+            reverb_tf.Server(list(server.tables.values()))

@@ -417,6 +417,11 @@ def test_create_config_refuses_what_is_no_condition():
         config(LAST_A, conditions=[Condition.step_index()])
 
 
+def test_create_config_refuses_what_is_no_priority():
+    with pytest.raises(TypeError, match='priority must be made by'):
+        config(LAST_A, priority=2.0)
+
+
 def test_the_default_priority_is_one(client):
     write(client, [config(LAST_A)], [(1, 2)])
     assert next(client.sample('t', emit_timesteps=False)).info.priority == 1

@@ -148,16 +148,21 @@ def sampler_again(t):
 
 
 def _dataset(t, limiter_ms=None, **keywords):
-    return reverb_tf.TrajectoryDataset(
+    import tensorflow as tf
+
+    ds = reverb_tf.TrajectoryDataset(
         t.address,
         t.table,
-        'int64',
+        tf.int64,
         [None],
         rate_limiter_timeout_ms=t.ms if limiter_ms is None else limiter_ms,
         reconnect_timeout_ms=t.ms,
         on_timeout='error',
         **keywords,
     )
+    options = tf.data.Options()
+    options.autotune.enabled = False  # TensorFlow takes seconds to end its thread
+    return ds.with_options(options)
 
 
 def dataset_next(t):

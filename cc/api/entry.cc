@@ -110,6 +110,7 @@ class Api : public ReverbApi {
       for (const auto& runner : runners) runner->AbortServing();
       return server.status();
     }
+    service->store()->SetAddress((*server)->addresses().front());
     return std::unique_ptr<ReverbServer>(
         std::make_unique<ServerImpl>(std::move(service), std::move(server).value()));
   }

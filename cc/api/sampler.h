@@ -19,6 +19,8 @@ struct SamplerOptions {
   // Samples asked for per round and worker; no effect on tables whose items are
   // used up by sampling, of which only what a caller waits for is taken.
   int64_t max_in_flight = 16;
+  // Take only what a caller waits for from the other tables, too.
+  bool on_demand = false;
   int num_workers = 1;
   // Samples after which a worker opens a new stream.
   int64_t max_samples_per_stream = 10'000;

@@ -372,6 +372,14 @@ TEST(PatternEvaluatorTest, AHoleAtTheEndOfTheEpisodeSkipsTheItem) {
   EXPECT_EQ(stream->skipped_items(), 1);
 }
 
+TEST(PatternEvaluatorTest, TheOldestCellOfAPatternIsLookedAtToo) {
+  Stream stream({Config({Slice(0, -2)}, {kAtEnd}), Config({Slice(0, -2)})});
+  stream.Step({});
+  EXPECT_EQ(stream.Step({{0, 1}}), "");
+  EXPECT_EQ(stream.End(), "");
+  EXPECT_EQ(stream->skipped_items(), 2);
+}
+
 // ---- Partial steps --------------------------------------------------------------
 
 TEST(PatternEvaluatorTest, AConfigFiresAsSoonAsItsCellsAreThere) {
@@ -427,6 +435,14 @@ TEST(PatternEvaluatorTest, RollbackUndoesAnEvaluation) {
   EXPECT_EQ(stream->skipped_items(), 0);
   EXPECT_EQ(stream.Step({{0, 1}}), "0:0");
   EXPECT_EQ(stream->skipped_items(), 1);
+}
+
+TEST(PatternEvaluatorTest, RollbackGivesTheNewestCellBack) {
+  Stream stream({Config({Cell(0, -1)}, {kAtEnd, DataIs(0, 5)})});
+  stream.Step({{0, 5}});
+  EXPECT_TRUE(stream.Evaluate({{0, 9}}, /*closes=*/true).ok());
+  stream->Rollback();
+  EXPECT_EQ(stream.End(), "0:0");
 }
 
 // ---- Priorities -----------------------------------------------------------------

@@ -154,8 +154,8 @@ Result<DeliveryPlan> SamplerImpl::MakePlan(const WaitOptions& wait, TableConfig*
 SampleBuffer::Options SamplerImpl::BufferOptions(const TableConfig& table) const {
   SampleBuffer::Options options;
   options.consuming = table.is_consuming();
-  options.on_demand =
-      options.consuming || options_.rate_limiter_timeout == Duration::zero();
+  options.on_demand = options_.on_demand || options.consuming ||
+                      options_.rate_limiter_timeout == Duration::zero();
   options.caller_pumps = options.on_demand && transport_->is_local();
   if (!options.on_demand && !table.sampler.is_deterministic()) {
     options.num_workers = options_.num_workers;

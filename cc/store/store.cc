@@ -35,19 +35,21 @@ Status CheckTables(const TableRunners& tables) {
 Result<std::unique_ptr<Store>> Store::Create(TableRunners tables,
                                              const std::string& address) {
   RTF_RETURN_IF_ERROR(CheckTables(tables));
-  std::unique_ptr<Store> store(new Store(std::move(tables), address));
-  RTF_RETURN_IF_ERROR(store->Start());
+  std::unique_ptr<Store> store(new Store(std::move(tables)));
+  RTF_RETURN_IF_ERROR(store->Start(address));
   return store;
 }
 
-Store::Store(TableRunners tables, std::string address)
-    : tables_(std::move(tables)),
-      address_(std::move(address)),
-      state_id_(RandomSeed(), RandomSeed()) {}
+Store::Store(TableRunners tables)
+    : tables_(std::move(tables)), state_id_(RandomSeed(), RandomSeed()) {}
 
-Status Store::Start() {
+Status Store::Start(const std::string& address) {
+  {
+    MutexLock lock(&mu_);
+    address_ = address;
+  }
   for (size_t i = 0; i < tables_.size(); ++i) {
-    Status status = tables_[i]->StartServing(address_, this);
+    Status status = tables_[i]->StartServing(address, this);
     if (status.ok()) continue;
     while (i-- > 0) tables_[i]->AbortServing();
     return status;
@@ -75,12 +77,25 @@ Result<std::shared_ptr<TableRunner>> Store::Find(const std::string& name) const 
   for (const auto& table : tables_) {
     names += (names.empty() ? "'" : ", '") + table->name() + "'";
   }
-  return NotFoundError("Priority table " + name + " was not found at " + address_ +
+  return NotFoundError("Priority table " + name + " was not found at " + address() +
                        "; there is " + names);
 }
 
+std::string Store::address() const {
+  MutexLock lock(&mu_);
+  return address_;
+}
+
+void Store::SetAddress(const std::string& address) {
+  {
+    MutexLock lock(&mu_);
+    address_ = address;
+  }
+  for (const auto& table : tables_) table->SetAddress(address);
+}
+
 void Store::Stop() {
-  const Status reason = UnavailableError("server at " + address_ + " was stopped");
+  const Status reason = UnavailableError("server at " + address() + " was stopped");
   for (const auto& table : tables_) table->StopServing(reason);
 }
 

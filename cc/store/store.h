@@ -34,24 +34,28 @@ class Store : public DeadlineScheduler {
   // Random, per store.
   std::pair<uint64_t, uint64_t> state_id() const { return state_id_; }
 
+  // What the texts say once a free port was found.
+  void SetAddress(const std::string& address);
+
   // Ends every wait with UNAVAILABLE "server at … was stopped". Idempotent.
   void Stop();
 
   void ScheduleAt(TimePoint when) override;
 
  private:
-  Store(TableRunners tables, std::string address);
-  Status Start();
+  explicit Store(TableRunners tables);
+  Status Start(const std::string& address);
+  std::string address() const;
   // Expires waiters at their deadlines; gives freed memory back to the system
   // within seconds of a large release.
   void WatchClock();
   void TrimHeap();
 
   const TableRunners tables_;
-  const std::string address_;
   const std::pair<uint64_t, uint64_t> state_id_;
 
-  Mutex mu_;
+  mutable Mutex mu_;
+  std::string address_ GUARDED_BY(mu_);
   CondVar wake_;
   TimePoint next_ GUARDED_BY(mu_) = kNever;
   bool ending_ GUARDED_BY(mu_) = false;

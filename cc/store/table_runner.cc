@@ -130,6 +130,11 @@ Status TableRunner::StartServing(const std::string& address, DeadlineScheduler* 
   return OkStatus();
 }
 
+void TableRunner::SetAddress(const std::string& address) {
+  MutexLock lock(&mu_);
+  address_ = address;
+}
+
 void TableRunner::AbortServing() {
   {
     MutexLock lock(&scheduler_mu_);

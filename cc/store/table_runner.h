@@ -91,6 +91,8 @@ class TableRunner {
   // A table is served by at most one server, once. FAILED_PRECONDITION names the
   // address that has it.
   Status StartServing(const std::string& address, DeadlineScheduler* scheduler);
+  // REQUIRES: it is served.
+  void SetAddress(const std::string& address);
   // All waiters end with `reason`, and so does every later call.
   void StopServing(const Status& reason);
   // Undoes StartServing of a server that didn't start.

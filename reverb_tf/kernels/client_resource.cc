@@ -11,9 +11,8 @@ SamplerOptions ToSamplerOptions(const SampleCall& call) {
   options.single_steps = call.single_steps;
   options.rate_limiter_timeout = call.rate_limiter_timeout;
   options.wrong_dtype = StatusCode::kInternal;
-  // A call gets what the table holds when it is made: what came before is given back.
-  options.max_in_flight = 1;
-  options.max_age = Duration::zero();
+  // A call gets what the table holds when it is made.
+  options.on_demand = true;
   return options;
 }
 
@@ -49,7 +48,6 @@ Result<std::unique_ptr<Sampler>> ClientResource::TakeSampler(const SampleCall& c
 }
 
 void ClientResource::KeepSampler(const SampleCall& call, std::unique_ptr<Sampler> sampler) {
-  if (call.batch_size.value_or(1) > kMaxKeptBatch) return;
   std::unique_ptr<Sampler> surplus;  // closed without the lock
   MutexLock lock(&mu_);
   if (idle_.size() >= kMaxIdleSamplers) {

@@ -36,8 +36,6 @@ class ClientResource : public tensorflow::ResourceBase {
  public:
   // Samplers kept while nobody uses them.
   static constexpr size_t kMaxIdleSamplers = 16;
-  // Larger batches are worth a stream each.
-  static constexpr int64_t kMaxKeptBatch = 16;
 
   ClientResource(std::string address, std::unique_ptr<ReverbClient> client)
       : address_(std::move(address)), client_(std::move(client)) {}

@@ -154,7 +154,8 @@ void NativeStructuredWriter::Gather(nb::object data, bool is_batch, bool may_be_
         holes += n;
       });
   const size_t got = cells->size() + static_cast<size_t>(holes);
-  if (got == sources_.size() || (may_be_part && by_name_)) return;
+  if (got == sources_.size()) return;
+  if (by_name_ && (may_be_part || (!is_batch && writer_->step_is_open()))) return;
   nest_.Rollback();
   RaiseMismatch(data);
 }
@@ -171,7 +172,7 @@ void NativeStructuredWriter::Settle(const Status& status) {
 void NativeStructuredWriter::Append(nb::object data, bool partial_step, double timeout) {
   const CallGate::Hold hold(&gate_);
   Cells cells;
-  Gather(data, /*is_batch=*/false, partial_step || writer_->step_is_open(), &cells);
+  Gather(data, /*is_batch=*/false, /*may_be_part=*/partial_step, &cells);
   const auto append = [&](const WaitOptions& wait) {
     return writer_->Append(cells.views(), cells.size(), partial_step, wait);
   };

@@ -43,7 +43,7 @@ class NativeStructuredWriter {
 
  private:
   // Fills `cells`, whose columns are the sources. ValueError unless `data` has all of
-  // them; some are enough, by name, if it `may_be_part`.
+  // them; some are enough, by name, of a step that is open or `may_be_part`.
   void Gather(nb::object data, bool is_batch, bool may_be_part, Cells* cells);
   // Decides how paths of steps lead to sources, by the first step.
   void MapPaths(nb::object data);
