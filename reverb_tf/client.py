@@ -31,7 +31,6 @@ class Client:
         self._timeout = None if timeout is None else timeouts.check(timeout, 'timeout')
         self._in_process = in_process
         self._server = None
-        self._pid = os.getpid()
         self._signatures = {}
         logs.start()
         local = in_process and os.environ.get('REVERB_TF_INPROCESS', '1') != '0'
@@ -48,11 +47,6 @@ class Client:
         return self._timeout
 
     def _seconds(self, timeout):
-        if os.getpid() != self._pid:
-            raise RuntimeError(
-                'this Client was created before fork; create it in the child or use the '
-                "'spawn' start method"
-            )
         return timeouts.resolve(timeout, self._timeout)
 
     def insert(self, data, priorities, timeout=None):
@@ -372,8 +366,7 @@ class Client:
 
     def close(self):
         """Ends this client's samplers and waiting calls; writers go on. Idempotent."""
-        if os.getpid() == self._pid:
-            self._native.close()
+        self._native.close()
 
     def __enter__(self):
         return self

@@ -46,7 +46,6 @@ class Server:
 
     def __init__(self, tables=None, port=None, checkpointer=None, *, host=None):
         self._native = None
-        self._pid = os.getpid()
         tables = _check_tables(tables)
         if checkpointer is not None:
             raise NotImplementedError('checkpointers are not part of this version')
@@ -70,12 +69,6 @@ class Server:
         self._tables = {t.name: t for t in tables}
         self._port = self._native.port
         self._address = self._native.address
-
-    def _check_process(self):
-        if os.getpid() != self._pid:
-            raise RuntimeError(
-                "this Server was created before fork; create it in the child or use the 'spawn' start method"
-            )
 
     @property
     def port(self):
@@ -110,9 +103,8 @@ class Server:
         Args:
           grace: seconds that calls under way are given to finish.
         """
-        if self._native is None or os.getpid() != self._pid:
-            return
-        self._native.stop(timeouts.check(grace, 'grace'))
+        if self._native is not None:
+            self._native.stop(timeouts.check(grace, 'grace'))
 
     def wait(self, timeout=None):
         """Waits until the server is stopped; Ctrl-C raises `KeyboardInterrupt`.
@@ -123,12 +115,10 @@ class Server:
         Returns:
           True when stopped, False on a timeout.
         """
-        self._check_process()
         return self._native.wait(timeouts.resolve(float('inf') if timeout is None else timeout))
 
     def localhost_client(self, timeout=None):
         """A `Client` of this server, which it keeps alive."""
-        self._check_process()
         local = client.Client(self._address, timeout=timeout)
         local._server = self
         return local

@@ -16,7 +16,6 @@ Configs are protos (`patterns_pb2`), whose bytes dm-reverb's programs can read a
 """
 
 import operator
-import os
 import re
 from typing import Any
 
@@ -438,8 +437,7 @@ class StructuredWriter(TrajectoryWriter):
             in a step, another dtype or shape than before, or what a condition can't read.
           TypeError: with the path: a value that can't be stored.
         """
-        if self._closed or os.getpid() != self._pid:
-            self._check()
+        self._check()
         self._native.append(data, partial_step, self._wait)
 
     def append_batch(self, data):

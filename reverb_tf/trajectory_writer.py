@@ -1,7 +1,6 @@
 """Writing trajectories: append steps, create items that refer to them."""
 
 import logging
-import os
 
 import numpy as np
 
@@ -119,7 +118,7 @@ def _check_shape(got, expected, path, is_batch):
     raise ValueError(f"'{path}': got shape {tuple(cell)}{steps}, expected {expected}")
 
 
-def _caster(number, shape=None):
+def caster(number, shape=None):
     """fn(value, path, is_batch) that casts to a dtype by numpy's same_kind rule.
 
     `shape`, of a cell, is checked unless it is None.
@@ -172,21 +171,16 @@ class TrajectoryWriter:
         self._native = internal if is_native else self._foreign(internal)
         self._timeout = timeout
         self._wait = timeouts.resolve(None, timeout)  # of create_item, which is called often
-        self._pid = os.getpid()
         self._closed = False
         self._shapes = {}  # by path, of a step_spec
         if step_spec is not None:
             for path, spec in signatures.flatten(step_spec):
                 number = signatures.spec_number(spec, f"step_spec leaf '{path}'")
                 self._shapes[path] = signatures.shape_of(spec)
-                internal.set_cast(path, _caster(number, self._shapes[path]))
+                internal.set_cast(path, caster(number, self._shapes[path]))
             internal.set_structure(signatures.map_structure(lambda _: 0, step_spec))
 
     def _check(self):
-        if os.getpid() != self._pid:
-            raise RuntimeError(
-                "this TrajectoryWriter was created before fork; create it in the child or use the 'spawn' start method"
-            )
         if self._closed:
             raise RuntimeError('the writer is closed; get another from the client')
 
@@ -202,8 +196,7 @@ class TrajectoryWriter:
           ValueError: with the path: dtype or shape differs, or a path set twice in a step.
           TypeError: with the path: a value that can't be stored.
         """
-        if self._closed or os.getpid() != self._pid:
-            self._check()
+        self._check()
         self._native.append(data, partial_step)
 
     def append_batch(self, data):
@@ -283,7 +276,7 @@ class TrajectoryWriter:
             None if delta_encode is None else arguments.boolean(delta_encode, 'delta_encode'),
         )
         if number is not None:
-            self._native.set_cast(path, _caster(number, self._shapes.get(path)))
+            self._native.set_cast(path, caster(number, self._shapes.get(path)))
 
     def _check_dtype(self, path, dtype):
         number = dtypes.number_of(dtype)
@@ -314,8 +307,7 @@ class TrajectoryWriter:
           ValueError: empty or expired columns, holes, a bad priority, an unknown table, or
             a trajectory that doesn't match the table's signature.
         """
-        if self._closed or os.getpid() != self._pid:
-            self._check()
+        self._check()
         seconds = self._wait if timeout is None else timeouts.check(timeout, 'timeout')
         return self._native.create_item(
             arguments.text(table, 'table'),
@@ -352,7 +344,7 @@ class TrajectoryWriter:
         Returns:
           The number of items dropped; a warning names their tables if there are any.
         """
-        if self._closed or os.getpid() != self._pid:
+        if self._closed:
             return 0
         seconds = 5.0 if timeout is None else timeouts.check(timeout, 'timeout')
         self._closed = True

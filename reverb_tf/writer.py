@@ -1,6 +1,5 @@
 """The row writer: append steps, create items of the newest ones."""
 
-import os
 
 from reverb_tf import arguments, timeouts
 from reverb_tf.trajectory_writer import flush_on_error
@@ -20,15 +19,9 @@ class Writer:
     def __init__(self, internal, *, timeout=None):
         self._native = internal
         self._timeout = timeout
-        self._pid = os.getpid()
         self._closed = False
 
     def _check(self):
-        if os.getpid() != self._pid:
-            raise RuntimeError(
-                'this Writer was created before fork; create it in the child or use the '
-                "'spawn' start method"
-            )
         if self._closed:
             raise RuntimeError('called after close(); get another writer from the client')
 
@@ -42,8 +35,7 @@ class Writer:
           ValueError: paths are missing or extra; names them.
           TypeError: with the path: a value that can't be stored.
         """
-        if self._closed or os.getpid() != self._pid:
-            self._check()
+        self._check()
         self._native.append(data)
 
     def append_sequence(self, sequence):
@@ -55,8 +47,7 @@ class Writer:
         Raises:
           ValueError: as `append`; a leaf without a first dimension, or of another or no length.
         """
-        if self._closed or os.getpid() != self._pid:
-            self._check()
+        self._check()
         self._native.append_sequence(sequence)
 
     def create_item(self, table, num_timesteps, priority):
@@ -76,8 +67,7 @@ class Writer:
           ValueError: fewer steps are kept, they differ in dtype or shape, an unknown table, a
             bad priority, or steps that don't match the table's signature.
         """
-        if self._closed or os.getpid() != self._pid:
-            self._check()
+        self._check()
         return self._native.create_item(
             arguments.text(table, 'table'),
             arguments.integer(num_timesteps, 'num_timesteps'),

@@ -113,32 +113,6 @@ def test_client_pickles_by_address():
     assert (client.server_address, client.timeout) == ('localhost:1', 3)
 
 
-
-
-
-
-def test_object_of_a_parent_process_refuses_after_fork():
-    process = testing_util.start_script(
-        """
-        import os
-        import reverb_tf
-        from tests import testing_util
-        server = reverb_tf.Server([testing_util.uniform_table()])
-        client = reverb_tf.Client(server.address)
-        pid = os.fork()
-        if pid == 0:
-            try:
-                client.server_info()
-            except RuntimeError as e:
-                print(e, flush=True)
-            os._exit(0)
-        os.waitpid(pid, 0)
-        """
-    )
-    out, _ = process.communicate(timeout=30)
-    assert 'created before fork' in out
-
-
 # ---- Arguments -------------------------------------------------------------------
 
 

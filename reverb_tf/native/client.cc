@@ -21,9 +21,6 @@ namespace {
 class NativeSampler {
  public:
   explicit NativeSampler(std::unique_ptr<Sampler> sampler) : sampler_(std::move(sampler)) {}
-  ~NativeSampler() {
-    Unlocked([&] { return sampler_.reset(), 0; });
-  }
 
   // (keys, probabilities, table_sizes, priorities, times_sampled, columns, squeezed)
   nb::object Next(double timeout) {
@@ -38,12 +35,13 @@ class NativeSampler {
                           batch.priorities, batch.times_sampled, columns, squeezed);
   }
   void Close() {
+    if (!sampler_.is_ours()) return;
     Unlocked([&] { return sampler_->Close(), 0; });
   }
   int64_t delivered() const { return sampler_->delivered(); }
 
  private:
-  std::unique_ptr<Sampler> sampler_;
+  Owned<Sampler> sampler_;
 };
 
 Duration Seconds(double s) {
@@ -53,10 +51,9 @@ Duration Seconds(double s) {
 
 class NativeClient {
  public:
-  NativeClient(const std::string& address, bool in_process)
-      : client_(ValueOrRaise(Api().MakeClient({address, in_process}))) {}
-  ~NativeClient() {
-    Unlocked([&] { return client_.reset(), 0; });
+  NativeClient(const std::string& address, bool in_process) {
+    CheckProcess();
+    client_ = ValueOrRaise(Api().MakeClient({address, in_process}));
   }
 
   nb::object ServerInfo(double timeout) {
@@ -176,11 +173,12 @@ class NativeClient {
 
   std::string Describe() const { return client_->DescribeConnection(); }
   void Close() {
+    if (!client_.is_ours()) return;
     Unlocked([&] { return client_->Close(), 0; });
   }
 
  private:
-  std::unique_ptr<ReverbClient> client_;
+  Owned<ReverbClient> client_;
 };
 
 }  // namespace

@@ -2,9 +2,12 @@
 
 #include <cxxabi.h>
 #include <nanobind/ndarray.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <stdexcept>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <string_view>
@@ -18,6 +21,10 @@ namespace {
 // Set once by the Python modules; never destroyed (the interpreter may be gone).
 PyObject* error_factory = nullptr;
 PyObject* leaf_converter = nullptr;
+
+std::atomic<int> fork_count{0};
+[[maybe_unused]] const int watches_forks =
+    pthread_atfork(nullptr, nullptr, [] { ++fork_count; });
 
 // See GilRelease.
 template <typename F>
@@ -143,6 +150,22 @@ void Raise(const Status& status) {
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   }
   throw nb::python_error();
+}
+
+int ForkCount() { return fork_count.load(std::memory_order_relaxed); }
+
+void ThrowForked() {
+  throw std::runtime_error(
+      "created before fork; create it in the child or use the 'spawn' start method (in a child "
+      "only if its parent had not begun to use reverb_tf)");
+}
+
+void CheckProcess() {
+  static std::atomic<int> first_use{-1};
+  int process = -1;
+  if (!first_use.compare_exchange_strong(process, ForkCount()) && process != ForkCount()) {
+    ThrowForked();
+  }
 }
 
 GilRelease::~GilRelease() {

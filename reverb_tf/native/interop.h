@@ -70,6 +70,46 @@ auto Unlocked(F&& call) {
   return call();
 }
 
+// How many forks have led to this process.
+int ForkCount();
+[[noreturn]] void ThrowForked();
+// To be called before threads are started: RuntimeError if a process that forked this one
+// had some, since gRPC's do not survive that.
+void CheckProcess();
+
+// The C++ object behind a Python object. Destroying it may take a while (writers flush), so
+// other Python threads go on. A forked child has none of its threads: there it is left as it
+// is, and its use is a RuntimeError.
+template <typename T>
+class Owned {
+ public:
+  Owned() = default;
+  Owned(std::unique_ptr<T> object)  // NOLINT: as a unique_ptr is given
+      : object_(std::move(object)), forks_(ForkCount()) {}
+  Owned(Owned&&) = default;
+  Owned& operator=(Owned&&) = default;
+  ~Owned() {
+    if (!object_) return;
+    if (!is_ours()) {
+      (void)object_.release();
+    } else if (PyGILState_Check()) {
+      Unlocked([&] { return object_.reset(), 0; });
+    }
+  }
+
+  // It was made by this process.
+  bool is_ours() const { return forks_ == ForkCount(); }
+  T& operator*() const {
+    if (!is_ours()) ThrowForked();
+    return *object_;
+  }
+  T* operator->() const { return &**this; }
+
+ private:
+  std::unique_ptr<T> object_;
+  int forks_ = 0;
+};
+
 // A numpy array over the tensor's buffer (no copy; read-only unless writable). What
 // numpy has no dtype for comes as (dtype number, array of same-sized integers);
 // strings as (dtype number, list of bytes, shape).

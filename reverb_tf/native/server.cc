@@ -55,18 +55,17 @@ NativeTable* MakeTable(const std::string& name, nb::tuple sampler, nb::tuple rem
 class NativeServer {
  public:
   NativeServer(const std::string& host, int port, const std::vector<NativeTable*>& tables) {
+    CheckProcess();
     std::vector<std::shared_ptr<ReverbTable>> all;
     for (const NativeTable* table : tables) all.push_back(table->table());
     server_ = ValueOrRaise(Unlocked([&] { return Api().MakeServer({host, port}, all); }));
-  }
-  ~NativeServer() {
-    Unlocked([&] { return server_.reset(), 0; });
   }
 
   int port() const { return server_->port(); }
   std::string address() const { return server_->address(); }
   bool is_running() const { return server_->is_running(); }
   void Stop(double grace) {
+    if (!server_.is_ours()) return;
     Unlocked([&] {
       server_->Stop(
           std::chrono::duration_cast<Duration>(std::chrono::duration<double>(grace)));
@@ -83,7 +82,7 @@ class NativeServer {
   }
 
  private:
-  std::unique_ptr<ReverbServer> server_;
+  Owned<ReverbServer> server_;
 };
 
 }  // namespace

@@ -69,11 +69,6 @@ std::vector<TensorSpec> SpecsFromPython(nb::list specs) {
   return decoded;
 }
 
-NativeStructuredWriter::~NativeStructuredWriter() {
-  // May flush for a while: other Python threads go on.
-  Unlocked([&] { return writer_.reset(), 0; });
-}
-
 // ---- Steps ----------------------------------------------------------------------
 
 void NativeStructuredWriter::MapPaths(nb::object data) {
@@ -215,6 +210,7 @@ void NativeStructuredWriter::EndEpisode(bool clear_buffers, double timeout) {
 }
 
 int64_t NativeStructuredWriter::Close(double timeout) {
+  if (!writer_.is_ours()) return 0;
   const WaitOptions wait = Wait(timeout);
   return ValueOrRaise(Unlocked([&] { return writer_->Close(wait); }));
 }

@@ -29,7 +29,6 @@ class NativeStructuredWriter {
       : waits_(waits), writer_(std::move(writer)) {}
   NativeStructuredWriter(const NativeStructuredWriter&) = delete;
   NativeStructuredWriter& operator=(const NativeStructuredWriter&) = delete;
-  ~NativeStructuredWriter();
 
   void Append(nb::object data, bool partial_step, double timeout);
   void AppendBatch(nb::object data, double timeout);
@@ -55,8 +54,8 @@ class NativeStructuredWriter {
   void Settle(const Status& status);
 
   const bool waits_;
-  std::unique_ptr<StructuredWriter> writer_;  // const
-  CallGate gate_;  // guards what follows: conversions run Python code
+  Owned<StructuredWriter> writer_;  // const
+  CallGate gate_;                   // guards what follows: conversions run Python code
   Nest nest_;
   bool is_mapped_ = false;
   bool by_name_ = false;

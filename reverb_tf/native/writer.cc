@@ -299,6 +299,7 @@ void NativeWriter::EndEpisode(bool clear_buffers, double timeout) {
 }
 
 int64_t NativeWriter::Close(double timeout) {
+  if (!state_->writer.is_ours()) return 0;
   const WaitOptions wait = Wait(timeout);
   return ValueOrRaise(Unlocked([&] { return state_->writer->Close(wait); }));
 }
@@ -312,17 +313,6 @@ void NativeWriter::Configure(const std::string& path, std::optional<int64_t> kee
   if (codec) options.codec = static_cast<Codec>(*codec);
   options.delta_encode = delta_encode;
   RaiseIfError(state_->writer->Configure(path, options));
-}
-
-WriterState::~WriterState() {
-  if (!writer) return;
-  // May flush for a while: other Python threads go on.
-  if (PyGILState_Check()) {
-    Unlocked([&] {
-      writer.reset();
-      return 0;
-    });
-  }
 }
 
 void BindWriter(nb::module_& m) {

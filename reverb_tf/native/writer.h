@@ -24,8 +24,7 @@ class Cells;
 
 // Shared by a writer and all columns taken from it.
 struct WriterState {
-  std::unique_ptr<TrajectoryWriter> writer;
-  ~WriterState();
+  Owned<TrajectoryWriter> writer;
 };
 
 // One call at a time. A thread that has to wait lets other Python threads go on.
