@@ -27,16 +27,39 @@ CURE = 'run: python3 configure.py --install'
 MIN_PYTHON = '3.11'
 MIN_TENSORFLOW = '2.16'
 # What a build cannot do without. The rest of requirements.txt is for tests, examples and lint.
-BUILD_REQUIREMENTS = ('tensorflow', 'nanobind', 'numpy', 'protobuf', 'absl-py', 'ml-dtypes', 'pytest')
+BUILD_REQUIREMENTS = (
+    'tensorflow',
+    'nanobind',
+    'numpy',
+    'protobuf',
+    'absl-py',
+    'ml-dtypes',
+    'pytest',
+)
 
 # What shows that a Debian package is there: a program, a folder, or a library of pkg-config's and its least version.
-PROGRAMS = {'g++': 'g++', 'bazel-bootstrap': 'bazel', 'clang-format': 'clang-format', 'pkg-config': 'pkg-config',
-            'protobuf-compiler': 'protoc', 'protobuf-compiler-grpc': 'grpc_cpp_plugin'}
-FOLDERS = {'bazel-rules-java': '/usr/share/bazel/rules/java', 'bazel-rules-proto': '/usr/share/bazel/rules/proto',
-           'bazel-platforms': '/usr/share/bazel/platforms', 'bazel-skylib': '/usr/share/bazel/tools/skylib'}
-LIBRARIES = {'libabsl-dev': ('absl_flat_hash_map', '20220623'), 'libgmock-dev': ('gmock_main', '1.11'),
-             'libgrpc++-dev': ('grpc++', '1.51'), 'libgtest-dev': ('gtest', '1.11'),
-             'libprotobuf-dev': ('protobuf', '3.21'), 'libsnappy-dev': ('snappy', '1.1.8')}
+PROGRAMS = {
+    'g++': 'g++',
+    'bazel-bootstrap': 'bazel',
+    'clang-format': 'clang-format',
+    'pkg-config': 'pkg-config',
+    'protobuf-compiler': 'protoc',
+    'protobuf-compiler-grpc': 'grpc_cpp_plugin',
+}
+FOLDERS = {
+    'bazel-rules-java': '/usr/share/bazel/rules/java',
+    'bazel-rules-proto': '/usr/share/bazel/rules/proto',
+    'bazel-platforms': '/usr/share/bazel/platforms',
+    'bazel-skylib': '/usr/share/bazel/tools/skylib',
+}
+LIBRARIES = {
+    'libabsl-dev': ('absl_flat_hash_map', '20220623'),
+    'libgmock-dev': ('gmock_main', '1.11'),
+    'libgrpc++-dev': ('grpc++', '1.51'),
+    'libgtest-dev': ('gtest', '1.11'),
+    'libprotobuf-dev': ('protobuf', '3.21'),
+    'libsnappy-dev': ('snappy', '1.1.8'),
+}
 
 # Run by the interpreter that is looked at. TensorFlow is not imported here: that takes seconds.
 PROBE = """
@@ -82,7 +105,9 @@ def probe(python: Path) -> dict:
         raise ConfigureError(f'{python} does not run: {result.stderr.strip()}')
     found = json.loads(result.stdout)
     if numbers(found['version']) < numbers(MIN_PYTHON):
-        raise ConfigureError(f'{python} is Python {found["version"]}; run this script with at least {MIN_PYTHON}')
+        raise ConfigureError(
+            f'{python} is Python {found["version"]}; run this script with at least {MIN_PYTHON}'
+        )
     return found
 
 
@@ -91,14 +116,26 @@ def library_problem(name: str, least: str) -> str:
     if not shutil.which('pkg-config'):
         return 'pkg-config is needed to look for it'
     version = run('pkg-config', '--modversion', name).stdout.strip() or '0 (unknown to pkg-config)'
-    return '' if numbers(version) >= numbers(least) else f'{name} is {version}, at least {least} is needed'
+    return (
+        ''
+        if numbers(version) >= numbers(least)
+        else f'{name} is {version}, at least {least} is needed'
+    )
 
 
 def system_problems(python: Path) -> dict[str, str]:
     """Debian package -> what is wrong with it."""
-    problems = {package: f'no program {name}' for package, name in PROGRAMS.items() if not shutil.which(name)}
-    problems |= {package: f'no {folder}' for package, folder in FOLDERS.items() if not Path(folder).exists()}
-    problems |= {package: text for package, what in LIBRARIES.items() if (text := library_problem(*what))}
+    problems = {
+        package: f'no program {name}'
+        for package, name in PROGRAMS.items()
+        if not shutil.which(name)
+    }
+    problems |= {
+        package: f'no {folder}' for package, folder in FOLDERS.items() if not Path(folder).exists()
+    }
+    problems |= {
+        package: text for package, what in LIBRARIES.items() if (text := library_problem(*what))
+    }
     found = probe(python)
     incomplete = {}
     if not (Path(found['include']) / 'Python.h').exists():
@@ -106,15 +143,25 @@ def system_problems(python: Path) -> dict[str, str]:
     if not found['ensurepip']:
         incomplete['python3-venv'] = f'{python} cannot make a virtual environment'
     if incomplete and found['prefix'] != '/usr':
-        raise ConfigureError(f'{"; ".join(incomplete.values())}. This is not the system\'s Python: install it in full, '
-                             'or run this script with /usr/bin/python3')
+        raise ConfigureError(
+            f"{'; '.join(incomplete.values())}. This is not the system's Python: install it in full, "
+            'or run this script with /usr/bin/python3'
+        )
     return problems | incomplete
 
 
 def install_system(packages: list[str]) -> None:
     if not shutil.which('apt-get'):
-        raise ConfigureError('apt-get is not here; install by your own means: ' + ' '.join(packages))
-    apt = [*([] if os.geteuid() == 0 else ['sudo']), 'env', 'DEBIAN_FRONTEND=noninteractive', 'apt-get', '-qq']
+        raise ConfigureError(
+            'apt-get is not here; install by your own means: ' + ' '.join(packages)
+        )
+    apt = [
+        *([] if os.geteuid() == 0 else ['sudo']),
+        'env',
+        'DEBIAN_FRONTEND=noninteractive',
+        'apt-get',
+        '-qq',
+    ]
     run_visibly(*apt, 'update')
     run_visibly(*apt, 'install', '-y', '--no-install-recommends', *packages)
 
@@ -122,10 +169,25 @@ def install_system(packages: list[str]) -> None:
 def install_venv() -> None:
     if not VENV_PYTHON.exists() or run(VENV_PYTHON, '-m', 'pip', '--version').returncode:
         run_visibly(sys.executable, '-m', 'venv', '--clear', VENV)
-    lines = [line.split('#')[0].strip().lower().replace('_', '-') for line in REQUIREMENTS.read_text().splitlines()]
+    lines = [
+        line.split('#')[0].strip().lower().replace('_', '-')
+        for line in REQUIREMENTS.read_text().splitlines()
+    ]
     packages = probe(VENV_PYTHON)['packages']
-    if any(packages.get(name) != version for name, version in (line.split('==') for line in lines if line)):
-        run_visibly(VENV_PYTHON, '-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '-r', REQUIREMENTS)
+    if any(
+        packages.get(name) != version
+        for name, version in (line.split('==') for line in lines if line)
+    ):
+        run_visibly(
+            VENV_PYTHON,
+            '-m',
+            'pip',
+            'install',
+            '--quiet',
+            '--disable-pip-version-check',
+            '-r',
+            REQUIREMENTS,
+        )
 
 
 def tensorflow_facts(python: Path, folder: str, version: str) -> dict:
@@ -136,14 +198,18 @@ def tensorflow_facts(python: Path, folder: str, version: str) -> dict:
     if stamp not in known:
         result = run(python, '-c', TF_PROBE, env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'})
         if result.returncode:
-            raise ConfigureError(f'TensorFlow {version} is there, but {python} cannot import it:\n{result.stderr}')
+            raise ConfigureError(
+                f'TensorFlow {version} is there, but {python} cannot import it:\n{result.stderr}'
+            )
         known[stamp] = json.loads(result.stdout.splitlines()[-1])
         CACHE.mkdir(parents=True, exist_ok=True)
         cache.write_text(json.dumps(known, indent=1))
     facts = known[stamp]
     if '-D_GLIBCXX_USE_CXX11_ABI=1' not in facts['compile']:
-        raise ConfigureError(f'TensorFlow {version} was not compiled with _GLIBCXX_USE_CXX11_ABI=1 (its flags: '
-                             f'{" ".join(facts["compile"])}); install a release from {MIN_TENSORFLOW} on')
+        raise ConfigureError(
+            f'TensorFlow {version} was not compiled with _GLIBCXX_USE_CXX11_ABI=1 (its flags: '
+            f'{" ".join(facts["compile"])}); install a release from {MIN_TENSORFLOW} on'
+        )
     return facts
 
 
@@ -167,18 +233,28 @@ def bazelrc(python: Path) -> str:
         'REVERB_TF_LIB_DIR': tf['lib'],
         'REVERB_TF_VERSION': version,
     }
-    lines = ['# Written by configure.py; run it again instead of editing this. Own flags go into user.bazelrc.',
-             # Shared by all clones, so a fresh one compiles nothing that another has compiled.
-             f'build --disk_cache={CACHE / "bazel"}']
+    lines = [
+        '# Written by configure.py; run it again instead of editing this. Own flags go into user.bazelrc.',
+        # Shared by all clones, so a fresh one compiles nothing that another has compiled.
+        f'build --disk_cache={CACHE / "bazel"}',
+    ]
     # `bazel query` takes no flags of build.
-    lines += [f'{command} "--repo_env={k}={v}"' for command in ('build', 'query') for k, v in facts.items()]
+    lines += [
+        f'{command} "--repo_env={k}={v}"'
+        for command in ('build', 'query')
+        for k, v in facts.items()
+    ]
     return '\n'.join(lines) + '\n'
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument('--install', action='store_true', help='install what is missing')
-    parser.add_argument('--python', type=Path, help='the interpreter to build for, with its packages')
+    parser.add_argument(
+        '--python', type=Path, help='the interpreter to build for, with its packages'
+    )
     args = parser.parse_args()
     problems = system_problems(Path(sys.executable))
     if problems and args.install:

@@ -36,10 +36,17 @@ class Wheel:
 def metadata(project: dict, version: str, tensorflow: str, readme: str) -> str:
     major, minor = (int(part) for part in tensorflow.split('.')[:2])
     # The op library is compiled for one minor release of TensorFlow.
-    extras = {**project.get('optional-dependencies', {}),
-              'tensorflow': [f'tensorflow>={major}.{minor},<{major}.{minor + 1}']}
-    lines = ['Metadata-Version: 2.1', f'Name: {project["name"]}', f'Version: {version}',
-             f'Summary: {project["description"]}', f'Requires-Python: {project["requires-python"]}']
+    extras = {
+        **project.get('optional-dependencies', {}),
+        'tensorflow': [f'tensorflow>={major}.{minor},<{major}.{minor + 1}'],
+    }
+    lines = [
+        'Metadata-Version: 2.1',
+        f'Name: {project["name"]}',
+        f'Version: {version}',
+        f'Summary: {project["description"]}',
+        f'Requires-Python: {project["requires-python"]}',
+    ]
     lines += [f'Classifier: {c}' for c in project.get('classifiers', [])]
     lines += [f'Requires-Dist: {d}' for d in project['dependencies']]
     for extra, dependencies in extras.items():
@@ -80,8 +87,12 @@ def main() -> None:
     project = tomllib.loads(outer['pyproject.toml'].read_text())['project']
     readme = outer['README.md'].read_text() if 'README.md' in outer else ''
     wheel.add(f'{info}/METADATA', metadata(project, args.version, args.tensorflow, readme).encode())
-    wheel.add(f'{info}/WHEEL', ('Wheel-Version: 1.0\nGenerator: reverb_tf\nRoot-Is-Purelib: false\n'
-                                f'Tag: {args.tag}\n').encode())
+    wheel.add(
+        f'{info}/WHEEL',
+        (
+            f'Wheel-Version: 1.0\nGenerator: reverb_tf\nRoot-Is-Purelib: false\nTag: {args.tag}\n'
+        ).encode(),
+    )
     wheel.add(f'{info}/top_level.txt', b'reverb_tf\n')
     wheel.close(f'{info}/RECORD')
 

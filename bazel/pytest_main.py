@@ -7,7 +7,14 @@ import pytest
 
 
 def main() -> int:
-    args = ['-p', 'no:cacheprovider', f'--rootdir={os.getcwd()}', '-v', '--tb=short', '--durations=5']
+    args = [
+        '-p',
+        'no:cacheprovider',
+        f'--rootdir={os.getcwd()}',
+        '-v',
+        '--tb=short',
+        '--durations=5',
+    ]
     xml = os.environ.get('XML_OUTPUT_FILE')
     if xml:
         args.append(f'--junit-xml={xml}')

@@ -87,7 +87,9 @@ namespace reverb_tf {
 Counters Counters::Now() {
   rusage usage;
   getrusage(RUSAGE_SELF, &usage);
-  const auto ns = [](const timeval& t) { return t.tv_sec * 1'000'000'000 + t.tv_usec * 1'000; };
+  const auto ns = [](const timeval& t) {
+    return t.tv_sec * 1'000'000'000 + t.tv_usec * 1'000;
+  };
   Counters now;
   now.allocations = num_allocations.load();
   now.locks = num_locks.load();

@@ -3,9 +3,9 @@
 //
 //     bazel run //benchmarks:data_path
 //
-// One column of float32 steps, each step one item. Written by a trajectory writer that keeps
-// 1,000 items in flight, read in batches of 256 from a uniform table. Python and TensorFlow
-// play no part. The table printed is Markdown; figures are per item.
+// One column of float32 steps, each step one item. Written by a trajectory writer that
+// keeps 1,000 items in flight, read in batches of 256 from a uniform table. Python and
+// TensorFlow play no part. The table printed is Markdown; figures are per item.
 
 #include <cstdio>
 #include <cstdlib>
@@ -54,8 +54,8 @@ void Write(TrajectoryWriter* writer, const std::vector<float>& values, int64_t s
   const int64_t dims[] = {size / 4};
   const int column = writer->Column("x");
   for (int64_t i = 0; i < steps; ++i) {
-    const CellView cell{column, DType::kFloat32, dims, 1, &values[i % 97],
-                        static_cast<size_t>(size)};
+    const CellView cell{column, DType::kFloat32, dims,
+                        1,      &values[i % 97], static_cast<size_t>(size)};
     Must(writer->Append(&cell, 1, /*partial_step=*/false));
     const int64_t last = writer->history_end() - 1;
     Must(writer->CreateItem(kTable, 1.0, {{"x", true, {{column, last, 1, 1}}}}, {}));
@@ -87,14 +87,16 @@ Counters Count(const F& work) {
 }
 
 void Measure(const ReverbApi& api, bool in_process, int64_t size) {
-  const int64_t items = std::min<int64_t>(40 * kBatch, 200'000'000 / size / kBatch * kBatch);
+  const int64_t items =
+      std::min<int64_t>(40 * kBatch, 200'000'000 / size / kBatch * kBatch);
   const char* road = in_process ? "in process" : "gRPC";
   std::shared_ptr<ReverbTable> table = Must(api.MakeTable(UniformTable(items)));
   std::unique_ptr<ReverbServer> server = Must(api.MakeServer({}, {table}));
   std::unique_ptr<ReverbClient> client =
       Must(api.MakeClient({server->address(), in_process}));
   std::vector<float> values(static_cast<size_t>(size / 4 + 97));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = 1.0f / static_cast<float>(i * i + 1);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = 1.0f / static_cast<float>(i * i + 1);
 
   std::unique_ptr<TrajectoryWriter> writer = Must(client->NewTrajectoryWriter({}, {}));
   Print(road, "insert", size, items,
@@ -115,9 +117,11 @@ void Measure(const ReverbApi& api, bool in_process, int64_t size) {
 int main() {
   const reverb_tf::ReverbApi& api = *reverb_tf_api(reverb_tf::kReverbApiVersion);
   std::printf(
-      "| road | operation | bytes | copies | allocations | locks | thread switches | CPU us |\n"
+      "| road | operation | bytes | copies | allocations | locks | thread switches | CPU "
+      "us |\n"
       "|---|---|---|---|---|---|---|---|\n");
   for (const bool in_process : {true, false}) {
-    for (const int64_t size : {400, 4'000, 40'000}) reverb_tf::Measure(api, in_process, size);
+    for (const int64_t size : {400, 4'000, 40'000})
+      reverb_tf::Measure(api, in_process, size);
   }
 }

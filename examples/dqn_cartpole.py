@@ -225,7 +225,9 @@ def main(_) -> int:
         plot(curve, FLAGS.plot)
         print(f'learning curve: {FLAGS.plot}')
     reached = bool(curve) and curve[-1][1] >= GOAL
-    print(f'mean return {curve[-1][1] if curve else 0:.1f} after {curve[-1][0] if curve else 0} steps')
+    print(
+        f'mean return {curve[-1][1] if curve else 0:.1f} after {curve[-1][0] if curve else 0} steps'
+    )
     return 0 if reached else 1
 
 

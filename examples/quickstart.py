@@ -1,6 +1,6 @@
 """Serves a table, writes trajectories, trains on batches of them and updates priorities.
 
-    python examples/quickstart.py
+python examples/quickstart.py
 """
 
 from absl import app

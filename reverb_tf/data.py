@@ -34,9 +34,7 @@ def _padding(spec, values):
         tf.nest.assert_same_structure(spec.data, values, check_types=False)
         flat = [
             tf.constant(value, leaf.dtype)
-            for leaf, value in zip(
-                tf.nest.flatten(spec.data), tf.nest.flatten(values), strict=True
-            )
+            for leaf, value in zip(tf.nest.flatten(spec.data), tf.nest.flatten(values), strict=True)
         ]
         data = tf.nest.pack_sequence_as(spec.data, flat)
     return padding._replace(data=data)
@@ -64,9 +62,7 @@ def padded_batch(
             lambda s: PaddedSample(s.info, s.data, tf.nest.map_structure(_rows, s.data))
         )
     padding = _padding(dataset.element_spec, padding_values)
-    return dataset.padded_batch(
-        batch_size, padding_values=padding, drop_remainder=drop_remainder
-    )
+    return dataset.padded_batch(batch_size, padding_values=padding, drop_remainder=drop_remainder)
 
 
 def ragged_batch(dataset, batch_size, drop_remainder=False):

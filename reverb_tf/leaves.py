@@ -68,9 +68,7 @@ def to_bytes(value, path):
         _refuse(path, 'a set', 'use a list')
     array = np.asarray(value)
     if array.dtype.kind in 'SUO':
-        if array.dtype == object and array.ndim == 0 and not isinstance(
-            array.item(), (str, bytes)
-        ):
+        if array.dtype == object and array.ndim == 0 and not isinstance(array.item(), (str, bytes)):
             _refuse(
                 path,
                 f'a {type(value).__name__}',

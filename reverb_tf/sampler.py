@@ -49,8 +49,8 @@ class Sampler:
                 start = time.monotonic()
                 self._start()
                 wait = max(0.0, wait - (time.monotonic() - start))
-            keys, probabilities, sizes, priorities, times, columns, squeezed = (
-                self._native.next(wait)
+            keys, probabilities, sizes, priorities, times, columns, squeezed = self._native.next(
+                wait
             )
         except errors.OutOfRangeError:
             self.close()

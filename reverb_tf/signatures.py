@@ -162,8 +162,7 @@ def _encode_spec(spec, path):
         shape_bytes = _int_field(3, 1)
     else:
         shape_bytes = b''.join(
-            _bytes_field(2, _int_field(1, -1 if d is None else d) if d != 0 else b'')
-            for d in shape
+            _bytes_field(2, _int_field(1, -1 if d is None else d) if d != 0 else b'') for d in shape
         )
     name = getattr(spec, 'name', None)
     body = _bytes_field(1, name.encode()) if isinstance(name, str) and name else b''

@@ -102,11 +102,15 @@ class TrajectoryDataset(tf.data.Dataset):
                 num_workers_per_iterator, 'num_workers_per_iterator', 2**31 - 1
             ),
             'max_samples_per_stream': _count(max_samples_per_stream, 'max_samples_per_stream'),
-            'rate_limiter_timeout_ms': arguments.integer(rate_limiter_timeout_ms, 'rate_limiter_timeout_ms', -1),
+            'rate_limiter_timeout_ms': arguments.integer(
+                rate_limiter_timeout_ms, 'rate_limiter_timeout_ms', -1
+            ),
             'max_samples': _count(max_samples, 'max_samples'),
             'consume_ahead': arguments.integer(consume_ahead, 'consume_ahead', 0),
             'max_age_ms': arguments.integer(max_age_ms, 'max_age_ms', -1),
-            'reconnect_timeout_ms': arguments.integer(reconnect_timeout_ms, 'reconnect_timeout_ms', -1),
+            'reconnect_timeout_ms': arguments.integer(
+                reconnect_timeout_ms, 'reconnect_timeout_ms', -1
+            ),
         }
         self._element_spec = _element_spec(sample, batch_size, drop_remainder, pad_to_longest)
         variant = load.ops().reverb_tf_trajectory_dataset(

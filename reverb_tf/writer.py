@@ -1,6 +1,5 @@
 """The row writer: append steps, create items of the newest ones."""
 
-
 from reverb_tf import arguments, timeouts
 from reverb_tf.trajectory_writer import flush_on_error
 

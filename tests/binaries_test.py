@@ -8,11 +8,22 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / 'reverb_tf'
 # What any C++ shared library needs.
-RUNTIME = {'libstdc++', 'libm', 'libgcc_s', 'libc', 'ld-linux-x86-64', 'ld-linux-aarch64', 'libpthread', 'libdl'}
+RUNTIME = {
+    'libstdc++',
+    'libm',
+    'libgcc_s',
+    'libc',
+    'ld-linux-x86-64',
+    'ld-linux-aarch64',
+    'libpthread',
+    'libdl',
+}
 
 
 def output(*command) -> str:
-    return subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [str(c) for c in command], capture_output=True, text=True, check=True
+    ).stdout
 
 
 def dynamic(name: str, kind: str) -> list[str]:
@@ -36,7 +47,9 @@ def test_libreverb_exports_one_symbol():
 def test_libreverb_links_grpc_and_neither_tensorflow_nor_python():
     libraries = needed('libreverb.so')
     assert {'libgrpc++', 'libprotobuf'} <= libraries
-    allowed = re.compile(r'lib(grpc|gpr|protobuf|absl_|snappy|zstd|z$|upb|cares|re2|address_sorting)')
+    allowed = re.compile(
+        r'lib(grpc|gpr|protobuf|absl_|snappy|zstd|z$|upb|cares|re2|address_sorting)'
+    )
     assert [library for library in libraries if not allowed.match(library)] == []
 
 
@@ -50,7 +63,9 @@ def test_the_op_library_links_the_framework_only():
 
 
 def test_the_op_library_keeps_the_boundary_to_itself():
-    ours = {symbol for symbol in exported('_reverb_ops.so') if re.match(r'_Z\w*9reverb_tf\d', symbol)}
+    ours = {
+        symbol for symbol in exported('_reverb_ops.so') if re.match(r'_Z\w*9reverb_tf\d', symbol)
+    }
     assert {symbol for symbol in ours if 'tensorflow' not in symbol} == set()
 
 

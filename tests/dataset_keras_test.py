@@ -62,9 +62,7 @@ def test_fit_learns_from_fused_batches():
 def test_fit_learns_from_batches_of_tf_data():
     server = make_server()
     model = make_model()
-    history = model.fit(
-        make_dataset(server).batch(16), steps_per_epoch=50, epochs=2, verbose=0
-    )
+    history = model.fit(make_dataset(server).batch(16), steps_per_epoch=50, epochs=2, verbose=0)
     assert history.history['loss'][-1] < 0.01
     server.stop()
 

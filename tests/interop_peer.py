@@ -290,7 +290,9 @@ def sample_nested(reverb, address, count, name='t'):
 
 def sample_steps(reverb, address, count, name='t'):
     """Samples as lists of steps."""
-    return [[plain(list(s.data)) for s in item] for item in reverb.Client(address).sample(name, count)]
+    return [
+        [plain(list(s.data)) for s in item] for item in reverb.Client(address).sample(name, count)
+    ]
 
 
 def sample_keys(reverb, address, count, name='t'):
@@ -312,7 +314,9 @@ def sample_infos(reverb, address, count, name='t'):
     return found
 
 
-def dataset(reverb, address, specs, count, kind='TrajectoryDataset', batch=None, name='t', **kwargs):
+def dataset(
+    reverb, address, specs, count, kind='TrajectoryDataset', batch=None, name='t', **kwargs
+):
     """Elements of a dataset that declares (dtype, shape) leaves; `batch` is tf.data's or fused."""
     import tensorflow as tf
 

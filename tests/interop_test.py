@@ -9,9 +9,7 @@ import pathlib
 import pickle
 import struct
 import subprocess
-import sys
 
-import numpy as np
 import pytest
 
 import reverb_tf

@@ -79,7 +79,11 @@ class Parent:
 
 
 def serve(parent: Parent, record: int, host: str) -> None:
-    step = {'writer': np.int32(0), 'number': np.int64(0), 'payload': np.zeros(PAYLOAD_BYTES, np.uint8)}
+    step = {
+        'writer': np.int32(0),
+        'number': np.int64(0),
+        'payload': np.zeros(PAYLOAD_BYTES, np.uint8),
+    }
     signature = reverb_tf.signature_from(step, leading=None)
     replay = reverb_tf.Table(
         'replay',
@@ -100,13 +104,17 @@ def write(parent: Parent, record: int, address: str, writer: str, number: str) -
     writer, number = int(writer), int(number)
     # Every other writer bounds what is in flight.
     in_flight = 16 if writer % 2 else None
-    writing = reverb_tf.Client(address).trajectory_writer(REPLAY_STEPS, max_in_flight_items=in_flight)
+    writing = reverb_tf.Client(address).trajectory_writer(
+        REPLAY_STEPS, max_in_flight_items=in_flight
+    )
     parent.ready()
     while not parent.stop.is_set():
         os.write(record, b'%d\n' % number)
         for _ in range(EPISODE):
             data = np.frombuffer(payload(writer, number), np.uint8)
-            writing.append({'writer': np.int32(writer), 'number': np.int64(number), 'payload': data})
+            writing.append(
+                {'writer': np.int32(writer), 'number': np.int64(number), 'payload': data}
+            )
             number += 1
             write_items(writing)
         writing.end_episode()
@@ -130,13 +138,18 @@ def read_by_sampler(parent: Parent, client: reverb_tf.Client, table: str):
     parent.on_stop.append(sampler.close)
     with contextlib.suppress(reverb_tf.errors.CancelledError):
         for sample in sampler:
-            yield [sample.info.key], {name: column[np.newaxis] for name, column in sample.data.items()}
+            yield (
+                [sample.info.key],
+                {name: column[np.newaxis] for name, column in sample.data.items()},
+            )
 
 
 def read_by_sample(parent: Parent, client: reverb_tf.Client, table: str):
     """The same from short generators, some ended by a timeout."""
     while not parent.stop.is_set():
-        for steps in client.sample(table, 5, unpack_as_table_signature=True, timeout=0.05, on_timeout='end'):
+        for steps in client.sample(
+            table, 5, unpack_as_table_signature=True, timeout=0.05, on_timeout='end'
+        ):
             data = {name: np.stack([step.data[name] for step in steps]) for name in steps[0].data}
             yield [steps[0].info.key], {name: column[np.newaxis] for name, column in data.items()}
 
@@ -144,7 +157,11 @@ def read_by_sample(parent: Parent, client: reverb_tf.Client, table: str):
 def read_by_dataset(parent: Parent, client: reverb_tf.Client, table: str):
     """The same from iterators of fused batches, some short by a timeout."""
     dataset = reverb_tf.TrajectoryDataset.from_table_signature(
-        client.server_address, table, batch_size=BATCH, max_samples=10 * BATCH + 1, rate_limiter_timeout_ms=50
+        client.server_address,
+        table,
+        batch_size=BATCH,
+        max_samples=10 * BATCH + 1,
+        rate_limiter_timeout_ms=50,
     )
     while not parent.stop.is_set():
         for sample in dataset.as_numpy_iterator():
@@ -166,7 +183,9 @@ def sample(parent: Parent, record: int, address: str, reader: str) -> None:
     replay = read(parent, client, 'replay')
     for count, (_, data) in enumerate(read(parent, client, 'queue')):
         items = zip(data['writer'].flat, data['number'].flat)
-        os.write(record, (' '.join(f'{writer}:{number}' for writer, number in items) + '\n').encode())
+        os.write(
+            record, (' '.join(f'{writer}:{number}' for writer, number in items) + '\n').encode()
+        )
         check_data(data, steps=1)
         if count % 4 == 0 and (drawn := next(replay, None)):
             check_data(drawn[1], steps=REPLAY_STEPS)
@@ -275,7 +294,9 @@ class Child:
 
     def elements(self) -> list[list[tuple[int, int]]]:
         """Of a sampler: the (writer, number) of each element it was handed."""
-        return [[tuple(map(int, item.split(':'))) for item in line.split()] for line in self.lines()]
+        return [
+            [tuple(map(int, item.split(':'))) for item in line.split()] for line in self.lines()
+        ]
 
 
 @pytest.fixture
@@ -291,13 +312,17 @@ class Run:
     def __init__(self, folder: pathlib.Path, road: str, scale: Scale):
         self.folder = folder
         self.children = []
-        self.server = self._start('server', 'serve', {'tcp': 'localhost', 'unix': f'unix:{folder}/socket'}[road])
+        self.server = self._start(
+            'server', 'serve', {'tcp': 'localhost', 'unix': f'unix:{folder}/socket'}[road]
+        )
         self.address = self.server.wait_ready()
         self.server.go()
         self.client = reverb_tf.Client(self.address, timeout=20)
         self.writers = [self.start_writer(i, 0) for i in range(scale.writers)]
         readers = [i % len(READERS) for i in range(scale.samplers)]
-        self.samplers = [self._start(f'sampler{i}', 'sample', self.address, r) for i, r in enumerate(readers)]
+        self.samplers = [
+            self._start(f'sampler{i}', 'sample', self.address, r) for i, r in enumerate(readers)
+        ]
         self.victim = self.samplers[VICTIMS[road]]
         self.ended_writer = None
         self.first_number = 0  # of the writer that took its place
@@ -356,7 +381,9 @@ class Run:
         survivors = [sampler for sampler in self.samplers if sampler is not self.victim]
         for sampler in survivors:
             sampler.end()
-        return sum((collections.Counter(json.loads(s.finish())) for s in survivors), collections.Counter())
+        return sum(
+            (collections.Counter(json.loads(s.finish())) for s in survivors), collections.Counter()
+        )
 
     def abort(self) -> None:
         """Ends what still runs; each process writes its stacks to its stderr."""
@@ -368,7 +395,9 @@ class Run:
 
     def check_delivery(self) -> None:
         """That the queue's items all came once, in order, but for what the victim had in its hands."""
-        times = collections.Counter(item for s in self.samplers for element in s.elements() for item in element)
+        times = collections.Counter(
+            item for s in self.samplers for element in s.elements() for item in element
+        )
         # Delivered to the victim, which died before the server knew.
         doubled = {item for item, count in times.items() if count > 1}
         assert doubled <= set(self.victim.elements()[-1]), (doubled, self.victim.elements()[-1])
@@ -398,7 +427,9 @@ class Run:
         items = {
             (index, number)
             for index, writer in enumerate(self.writers)
-            for number in range(self.first_number if index == RESTARTED else 0, int(writer.lines()[-1]))
+            for number in range(
+                self.first_number if index == RESTARTED else 0, int(writer.lines()[-1])
+            )
         }
         confirmed = int(self.ended_writer.lines()[-1])
         taken = [n + 1 for writer, n in delivered if writer == RESTARTED and n < self.first_number]
@@ -407,8 +438,13 @@ class Run:
     def check_memory(self) -> None:
         """That the server's does not grow in the second half."""
         quarter = len(self.rss_kib) // 4
-        before, after = max(self.rss_kib[2 * quarter : 3 * quarter]), max(self.rss_kib[3 * quarter :])
-        print(f'server RSS in KiB: first {self.rss_kib[0]}, peak of the third quarter {before}, of the last {after}')
+        before, after = (
+            max(self.rss_kib[2 * quarter : 3 * quarter]),
+            max(self.rss_kib[3 * quarter :]),
+        )
+        print(
+            f'server RSS in KiB: first {self.rss_kib[0]}, peak of the third quarter {before}, of the last {after}'
+        )
         assert after <= before + RSS_BOUND_KIB
 
     def check_reset(self) -> None:
@@ -416,7 +452,13 @@ class Run:
         for table in ('queue', 'replay'):
             self.client.reset(table)
         for name, info in self.client.server_info().items():
-            left = (info.current_size, info.num_chunks, info.bytes_stored, info.num_writers, info.num_samplers)
+            left = (
+                info.current_size,
+                info.num_chunks,
+                info.bytes_stored,
+                info.num_writers,
+                info.num_samplers,
+            )
             assert left == (0, 0, 0, 0, 0), f'{name}: {info}'
 
 

@@ -607,7 +607,9 @@ def test_dropping_a_prefetching_iterator_ends_its_wait():
 
 
 def test_another_tensorflow_is_refused_before_loading():
-    with pytest.raises(ImportError, match='built for TensorFlow 2.20, found 2.16.2; run pip install'):
+    with pytest.raises(
+        ImportError, match='built for TensorFlow 2.20, found 2.16.2; run pip install'
+    ):
         load.check_tensorflow_version('2.16.2', built='2.20.0')
 
 

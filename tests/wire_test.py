@@ -202,13 +202,9 @@ def test_sample_errors_have_their_texts(peer):
     code, text = sample(table='nope', num_samples=1)
     assert code == grpc.StatusCode.NOT_FOUND
     assert 'Priority table nope was not found' in text
-    code, text = sample(
-        table='t', num_samples=1, rate_limiter_timeout=pb.Timeout(milliseconds=20)
-    )
+    code, text = sample(table='t', num_samples=1, rate_limiter_timeout=pb.Timeout(milliseconds=20))
     assert code == grpc.StatusCode.DEADLINE_EXCEEDED
-    assert (
-        'Rate Limiter: Timeout exceeded before the right to insert was acquired.' in text
-    )
+    assert 'Rate Limiter: Timeout exceeded before the right to insert was acquired.' in text
 
 
 def test_priorities_deletes_come_first_and_unknown_keys_are_ignored(peer, server):
@@ -242,9 +238,7 @@ def test_info_reset_checkpoint_and_connection(peer, server):
     assert info.table_info[2].sampler_options.prioritized.priority_exponent == 1.0
     insert(
         peer,
-        pb.InsertStreamRequest(
-            chunks=[string_chunk(5, [b'a'])], items=[item(1, 't', [(5, 0, 1)])]
-        ),
+        pb.InsertStreamRequest(chunks=[string_chunk(5, [b'a'])], items=[item(1, 't', [(5, 0, 1)])]),
     )
     peer.unary('Reset', pb.ResetRequest(table='t'), pb.ResetResponse)
     assert len(server.tables['t']) == 0

@@ -30,9 +30,7 @@ def client(request):
         signed('undecided', STEP_SIGNATURE),
     ]
     with reverb_tf.Server(tables) as server:
-        yield reverb_tf.Client(
-            server.address, timeout=20, in_process=request.param == 'in_process'
-        )
+        yield reverb_tf.Client(server.address, timeout=20, in_process=request.param == 'in_process')
 
 
 def data_of(client, table='q'):
@@ -427,7 +425,7 @@ def test_flush_that_times_out_says_why_and_the_work_goes_on(client):
         writer.append(1)
         for _ in range(2):
             writer.create_item('small', 1, 1.0)
-        with pytest.raises(errors.DeadlineExceededError, match="1 items.*small"):
+        with pytest.raises(errors.DeadlineExceededError, match='1 items.*small'):
             writer.flush(timeout=0.2)
         for _ in range(2):
             data_of(client, 'small')

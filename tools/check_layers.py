@@ -15,8 +15,13 @@ CORE = BASE + ['cc/compress/', 'cc/core/']
 STORE = BASE + ['cc/core/', 'cc/store/']
 SERVICE = STORE + ['cc/service/']
 # What crosses the boundary: abstract classes and plain values.
-API = BASE + ['cc/api/', 'cc/core/table_info.h', 'cc/core/signature.h', 'cc/core/rate_limiter.h',
-              'cc/core/selectors/selector_config.h']
+API = BASE + [
+    'cc/api/',
+    'cc/core/table_info.h',
+    'cc/core/signature.h',
+    'cc/core/rate_limiter.h',
+    'cc/core/selectors/selector_config.h',
+]
 # The client reaches a store through a service only.
 CLIENT = BASE + ['cc/api/', 'cc/compress/', 'cc/core/', 'cc/service/', 'cc/client/']
 RPC = CLIENT + ['cc/store/', 'cc/checkpoint/', 'cc/rpc/']
@@ -40,7 +45,10 @@ RULES = [
     (r'cc/api/loader\.', BASE + ['cc/api/']),
     (r'cc/api/', API),
     (r'reverb_tf/kernels/', API + TENSORFLOW + ['reverb_tf/kernels/']),
-    (r'reverb_tf/ops/', ['absl/status/', 'absl/strings/', 'tensorflow/core/framework/', 'reverb_tf/ops/']),
+    (
+        r'reverb_tf/ops/',
+        ['absl/status/', 'absl/strings/', 'tensorflow/core/framework/', 'reverb_tf/ops/'],
+    ),
     (r'reverb_tf/native/', API + ['nanobind/', 'Python.h', 'numpy/', 'reverb_tf/native/']),
 ]
 
@@ -49,8 +57,25 @@ IS_TEST = re.compile(r'_test\.cc$|_fuzz(er)?\.cc$|(^|[/_])(fuzz|fake|scripted|te
 TEST = ['gtest/', 'gmock/']
 BELOW = [('cc/client/', SERVICE), ('cc/api/', RPC)]
 
-SYSTEM = ['arpa/', 'cxxabi.h', 'dirent.h', 'dlfcn.h', 'fcntl.h', 'fnmatch.h', 'malloc.h', 'netdb.h', 'netinet/',
-          'poll.h', 'pthread.h', 'sched.h', 'signal.h', 'strings.h', 'sys/', 'time.h', 'unistd.h']
+SYSTEM = [
+    'arpa/',
+    'cxxabi.h',
+    'dirent.h',
+    'dlfcn.h',
+    'fcntl.h',
+    'fnmatch.h',
+    'malloc.h',
+    'netdb.h',
+    'netinet/',
+    'poll.h',
+    'pthread.h',
+    'sched.h',
+    'signal.h',
+    'strings.h',
+    'sys/',
+    'time.h',
+    'unistd.h',
+]
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -67,7 +92,9 @@ def allowed_for(path: str) -> list[str] | None:
 def is_allowed(name: str, allowed: list[str]) -> bool:
     if '/' not in name and '.' not in name:  # <vector>, <cstdint>
         return True
-    return any(name == entry or (entry.endswith('/') and name.startswith(entry)) for entry in allowed)
+    return any(
+        name == entry or (entry.endswith('/') and name.startswith(entry)) for entry in allowed
+    )
 
 
 def offences(root: Path, path: str) -> list[str]:
@@ -90,8 +117,12 @@ def offences(root: Path, path: str) -> list[str]:
 
 
 def main(root: Path) -> int:
-    files = sorted(str(p.relative_to(root)) for folder in ('cc', 'reverb_tf') for ending in ('cc', 'h')
-                   for p in (root / folder).rglob(f'*.{ending}'))
+    files = sorted(
+        str(p.relative_to(root))
+        for folder in ('cc', 'reverb_tf')
+        for ending in ('cc', 'h')
+        for p in (root / folder).rglob(f'*.{ending}')
+    )
     bad = [f'{path}: {text}' for path in files for text in offences(root, path)]
     print('\n'.join(bad) if bad else f'{len(files)} files keep to their layers')
     return 1 if bad or not files else 0

@@ -69,8 +69,12 @@ def count(path: Path) -> tuple[int, int]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--lint_failures', type=int, default=0, help='failed checks that are no tests')
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        '--lint_failures', type=int, default=0, help='failed checks that are no tests'
+    )
     parser.add_argument('files', type=Path, nargs='+')
     args = parser.parse_args()
     counts = {path: count(path) for path in args.files}

@@ -47,8 +47,8 @@ tensorflow::Tensor ToTfNumbers(const std::vector<From>& values, bool batched) {
   return out;
 }
 
-// Whether Python has a KeyboardInterrupt to raise. TensorFlow doesn't return to Python while
-// it waits, so our waits end then. False until the function below was called.
+// Whether Python has a KeyboardInterrupt to raise. TensorFlow doesn't return to Python
+// while it waits, so our waits end then. False until the function below was called.
 bool IsInterrupted();
 
 }  // namespace reverb_tf

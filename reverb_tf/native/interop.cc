@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <stdexcept>
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 
@@ -156,7 +156,8 @@ int ForkCount() { return fork_count.load(std::memory_order_relaxed); }
 
 void ThrowForked() {
   throw std::runtime_error(
-      "created before fork; create it in the child or use the 'spawn' start method (in a child "
+      "created before fork; create it in the child or use the 'spawn' start method (in a "
+      "child "
       "only if its parent had not begun to use reverb_tf)");
 }
 
@@ -184,8 +185,8 @@ WaitOptions Wait(double seconds) {
   }
   options.interrupted = [] {
     GilAcquire acquire;
-    // What a signal's handler raised stays set until the call returns: once interrupted, all
-    // waits of the call are.
+    // What a signal's handler raised stays set until the call returns: once interrupted,
+    // all waits of the call are.
     return PyErr_Occurred() == nullptr && PyErr_CheckSignals() == 0
                ? OkStatus()
                : CancelledError("interrupted by a signal");

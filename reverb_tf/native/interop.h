@@ -78,8 +78,8 @@ int ForkCount();
 void CheckProcess();
 
 // The C++ object behind a Python object. Destroying it may take a while (writers flush), so
-// other Python threads go on. A forked child has none of its threads: there it is left as it
-// is, and its use is a RuntimeError.
+// other Python threads go on. A forked child has none of its threads: there it is left as
+// it is, and its use is a RuntimeError.
 template <typename T>
 class Owned {
  public:
