@@ -389,10 +389,10 @@ CALLS = {
     blocked_in_process: FULL_OR_EMPTY_TABLE,
 }
 REASONS = {
-    absent: 'Connection refused',
-    killed: 'Connection refused',
-    killed_meanwhile: 'Connection refused',
-    stopped: 'Connection refused',
+    absent: 'Connection (refused|reset)',
+    killed: 'Connection (refused|reset)',
+    killed_meanwhile: 'Connection (refused|reset)',
+    stopped: 'Connection (refused|reset)',
     frozen: 'no answer yet|before receiving SETTINGS frame',
     blocked: 'blocked by rate limiter',
     blocked_in_process: 'blocked by rate limiter',

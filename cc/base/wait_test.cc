@@ -115,6 +115,31 @@ TEST(WaiterTest, CallbacksRunWithoutTheLock) {
             StatusCode::kDeadlineExceeded);
 }
 
+TEST(WaiterTest, ItsDeadlineMovesAndItsLogGoesOn) {
+  std::vector<std::string> lines;
+  SetLogSink([&lines](LogLevel, const std::string& line) { lines.push_back(line); });
+  FakeClock clock;
+  WaitOptions options;
+  options.timeout = seconds(2);
+  options.interrupted = [&clock] {
+    clock.Advance(seconds(1));
+    return OkStatus();
+  };
+  Waiter waiter(options, Describe, &clock);
+  Mutex mu;
+  CondVar cv;
+  {
+    MutexLock lock(&mu);
+    const auto never = [] { return false; };
+    EXPECT_EQ(waiter.Until(&mu, &cv, never).code(), StatusCode::kDeadlineExceeded);
+    EXPECT_TRUE(lines.empty());
+    waiter.set_deadline(clock.Now() + seconds(3));
+    EXPECT_EQ(waiter.Until(&mu, &cv, never).code(), StatusCode::kDeadlineExceeded);
+  }
+  SetLogSink([](LogLevel, const std::string&) {});
+  EXPECT_EQ(lines.size(), 1u);
+}
+
 TEST(WaiterTest, LogsAfter3Then30SecondsThenEvery5Minutes) {
   std::vector<std::string> lines;
   SetLogSink([&lines](LogLevel level, const std::string& message) {
