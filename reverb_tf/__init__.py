@@ -32,7 +32,12 @@ from reverb_tf.trajectory_writer import TrajectoryColumn, TrajectoryWriter  # no
 from reverb_tf.writer import Writer  # noqa: E402
 
 # Imported when first used: most need TensorFlow.
-_LAZY = {'TFClient': 'tf_client', 'TrajectoryDataset': 'trajectory_dataset'}
+_LAZY = {
+    'TFClient': 'tf_client',
+    'TFTrajectoryWriter': 'tf_trajectory_writer',
+    'TimestepDataset': 'timestep_dataset',
+    'TrajectoryDataset': 'trajectory_dataset',
+}
 _LAZY_MODULES = (
     'cc',
     'compat',
@@ -42,6 +47,8 @@ _LAZY_MODULES = (
     'pybind',
     'replay_sample',
     'tf_client',
+    'tf_trajectory_writer',
+    'timestep_dataset',
     'trajectory_dataset',
 )
 
@@ -57,8 +64,10 @@ __all__ = [
     'Server',
     'StructuredWriter',
     'TFClient',
+    'TFTrajectoryWriter',
     'Table',
     'TableInfo',
+    'TimestepDataset',
     'TrajectoryColumn',
     'TrajectoryDataset',
     'TrajectoryWriter',

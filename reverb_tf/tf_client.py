@@ -11,7 +11,7 @@ from reverb_tf.reverb_types import MutateResult, ReplaySample, SampleInfo
 __all__ = ['TFClient']
 
 # TensorFlow's name of resources that live as long as their handle.
-_ANONYMOUS = 'cd2c89b7-88b7-44c8-ad83-06c2a9158347'
+ANONYMOUS = 'cd2c89b7-88b7-44c8-ad83-06c2a9158347'
 
 
 class TFClient:
@@ -48,10 +48,11 @@ class TFClient:
         # The client outlives a tf.function that makes it.
         with contextlib.nullcontext() if symbolic else tf.init_scope():
             if shared_name is None:
-                shared_name = _ANONYMOUS if tf.executing_eagerly() else ''
+                shared_name = ANONYMOUS if tf.executing_eagerly() else ''
             self._handle = self._ops.reverb_tf_client_handle(
                 tf.convert_to_tensor(address), shared_name=shared_name, name=name
             )
+        self._server_address = address
         logs.start()
         load.watch_interrupts()
 
@@ -59,6 +60,11 @@ class TFClient:
     def handle(self):
         """The resource tensor that the ops take."""
         return self._handle
+
+    @property
+    def server_address(self):
+        """The address, a str or a string tensor."""
+        return self._server_address
 
     def sample(
         self,

@@ -11,7 +11,70 @@ from reverb_tf.reverb_types import PaddedSample, ReplaySample, SampleInfo
 __all__ = ['TrajectoryDataset']
 
 
-class TrajectoryDataset(tf.data.Dataset):
+class SampleDataset(tf.data.Dataset):
+    """What the datasets of a table's samples share; arguments as of `TrajectoryDataset`."""
+
+    def __init__(
+        self,
+        op,
+        server_address,
+        table,
+        dtypes,
+        shapes,
+        *,
+        batch_size,
+        drop_remainder,
+        pad_to_longest,
+        on_timeout,
+        drop_deleted,
+        seed,
+        shard_selection,
+        name,
+        **numbers,
+    ):
+        _check_implemented(drop_deleted, shard_selection)
+        batch_size = _batch_size(batch_size)
+        if pad_to_longest and not batch_size:
+            raise ValueError('pad_to_longest needs batch_size=')
+        if on_timeout not in ('end', 'error'):
+            raise ValueError(f"on_timeout must be 'end' or 'error', got {on_timeout!r}")
+        specs = _specs(dtypes, shapes)
+        info = SampleInfo(*map(tf.TensorSpec, SampleInfo.tf_shapes(), SampleInfo.tf_dtypes()))
+        sample = ReplaySample(info=info, data=specs)
+        flat = tf.nest.flatten(sample)
+        attrs = _number_attrs(**numbers)
+        if pad_to_longest:
+            attrs['pad_to_longest'] = True
+        self._element_spec = _element_spec(sample, batch_size, drop_remainder, pad_to_longest)
+        variant = getattr(load.ops(), op)(
+            server_address=_address(server_address),
+            table=_table(table),
+            seed=_seed(seed),
+            dtypes=[s.dtype for s in flat],
+            shapes=[s.shape for s in flat],
+            paths=_paths(specs),
+            batch_size=batch_size,
+            drop_remainder=bool(drop_remainder),
+            on_timeout=on_timeout,
+            name=name,
+            **attrs,
+        )
+        logs.start()
+        load.watch_interrupts()
+        options = _options()
+        super().__init__(_with_options(variant, options, self._element_spec))
+        self._options_attr = options
+
+    @property
+    def element_spec(self):
+        """`ReplaySample` (or `PaddedSample`) of `tf.TensorSpec`s."""
+        return self._element_spec
+
+    def _inputs(self):
+        return []
+
+
+class TrajectoryDataset(SampleDataset):
     """Samples of a table, each element a `ReplaySample(info, data)` of one item.
 
     Columns of the data are [T, ...] (without T where the item's column is squeezed). With
@@ -84,62 +147,29 @@ class TrajectoryDataset(tf.data.Dataset):
           TypeError: a value of the wrong type.
           NotImplementedError: several servers, or `drop_deleted`.
         """
-        _check_implemented(drop_deleted, shard_selection)
-        batch_size = _batch_size(batch_size)
-        if pad_to_longest and not batch_size:
-            raise ValueError('pad_to_longest needs batch_size=')
-        if on_timeout not in ('end', 'error'):
-            raise ValueError(f"on_timeout must be 'end' or 'error', got {on_timeout!r}")
-        specs = _specs(dtypes, shapes)
-        info = SampleInfo(*map(tf.TensorSpec, SampleInfo.tf_shapes(), SampleInfo.tf_dtypes()))
-        sample = ReplaySample(info=info, data=specs)
-        flat = tf.nest.flatten(sample)
-        attrs = {
-            'max_in_flight_samples_per_worker': _optional_count(
-                max_in_flight_samples_per_worker, 'max_in_flight_samples_per_worker'
-            ),
-            'num_workers_per_iterator': _count(
-                num_workers_per_iterator, 'num_workers_per_iterator', 2**31 - 1
-            ),
-            'max_samples_per_stream': _count(max_samples_per_stream, 'max_samples_per_stream'),
-            'rate_limiter_timeout_ms': arguments.integer(
-                rate_limiter_timeout_ms, 'rate_limiter_timeout_ms', -1
-            ),
-            'max_samples': _count(max_samples, 'max_samples'),
-            'consume_ahead': arguments.integer(consume_ahead, 'consume_ahead', 0),
-            'max_age_ms': arguments.integer(max_age_ms, 'max_age_ms', -1),
-            'reconnect_timeout_ms': arguments.integer(
-                reconnect_timeout_ms, 'reconnect_timeout_ms', -1
-            ),
-        }
-        self._element_spec = _element_spec(sample, batch_size, drop_remainder, pad_to_longest)
-        variant = load.ops().reverb_tf_trajectory_dataset(
-            server_address=_address(server_address),
-            table=_table(table),
-            seed=_seed(seed),
-            dtypes=[s.dtype for s in flat],
-            shapes=[s.shape for s in flat],
-            paths=_paths(specs),
+        super().__init__(
+            'reverb_tf_trajectory_dataset',
+            server_address,
+            table,
+            dtypes,
+            shapes,
             batch_size=batch_size,
-            drop_remainder=bool(drop_remainder),
-            pad_to_longest=bool(pad_to_longest),
+            drop_remainder=drop_remainder,
+            pad_to_longest=pad_to_longest,
             on_timeout=on_timeout,
+            drop_deleted=drop_deleted,
+            seed=seed,
+            shard_selection=shard_selection,
             name=name,
-            **attrs,
+            max_in_flight_samples_per_worker=max_in_flight_samples_per_worker,
+            num_workers_per_iterator=num_workers_per_iterator,
+            max_samples_per_stream=max_samples_per_stream,
+            rate_limiter_timeout_ms=rate_limiter_timeout_ms,
+            max_samples=max_samples,
+            consume_ahead=consume_ahead,
+            max_age_ms=max_age_ms,
+            reconnect_timeout_ms=reconnect_timeout_ms,
         )
-        logs.start()
-        load.watch_interrupts()
-        options = _options()
-        super().__init__(_with_options(variant, options, self._element_spec))
-        self._options_attr = options
-
-    @property
-    def element_spec(self):
-        """`ReplaySample` (or `PaddedSample`) of `tf.TensorSpec`s."""
-        return self._element_spec
-
-    def _inputs(self):
-        return []
 
     @classmethod
     def from_table_signature(
@@ -196,12 +226,17 @@ class TrajectoryDataset(tf.data.Dataset):
           ValueError: the server has no such table, or the table has no signature.
           DeadlineExceededError: the server didn't answer in time.
         """
-        specs = table_specs(server_address, table, get_signature_timeout_secs)
+        info = signed_table(server_address, table, get_signature_timeout_secs)
+        leading = [None] if info.signature_scope == 'step' else []
+
+        def shape(spec):
+            return tf.TensorShape(leading).concatenate(spec.shape)
+
         return cls(
             server_address,
             table,
-            signatures.map_structure(lambda spec: spec.dtype, specs),
-            signatures.map_structure(lambda spec: spec.shape, specs),
+            signatures.map_structure(lambda spec: spec.dtype, info.signature),
+            signatures.map_structure(shape, info.signature),
             max_in_flight_samples_per_worker,
             num_workers_per_iterator,
             max_samples_per_stream,
@@ -221,8 +256,8 @@ class TrajectoryDataset(tf.data.Dataset):
         )
 
 
-def table_specs(server_address, table, timeout):
-    """The specs of a table's items, as trajectories; `ValueError` if it has no signature."""
+def signed_table(server_address, table, timeout):
+    """The `TableInfo` of a table; `ValueError` if it has no signature."""
     from reverb_tf import client
 
     for value, what in ((server_address, 'server_address'), (table, 'table')):
@@ -242,12 +277,7 @@ def table_specs(server_address, table, timeout):
             f'table {table!r} has no signature; give one to the server (Table(..., '
             'signature=nest of tf.TensorSpec)), or give dtypes and shapes to the constructor'
         )
-    leading = [None] if info.signature_scope == 'step' else []
-
-    def spec(leaf):
-        return tf.TensorSpec(tf.TensorShape(leading).concatenate(leaf.shape), leaf.dtype)
-
-    return signatures.map_structure(spec, info.signature)
+    return info
 
 
 def _options():
@@ -355,6 +385,22 @@ def _seed(value):
     if not value.dtype.is_integer or value.shape.rank not in (None, 0):
         raise TypeError(f'seed must be an int or a scalar of ints, got {value}')
     return tf.cast(value, tf.int64)
+
+
+def _number_attrs(**numbers):
+    """The op's attrs; `numbers` are those arguments that have the same name."""
+    integers = {'rate_limiter_timeout_ms': -1, 'consume_ahead': 0, 'max_age_ms': -1}
+    integers['reconnect_timeout_ms'] = -1
+    counts = {'num_workers_per_iterator': 2**31 - 1}
+    attrs = {}
+    for what, value in numbers.items():
+        if what == 'max_in_flight_samples_per_worker':
+            attrs[what] = _optional_count(value, what)
+        elif what in integers:
+            attrs[what] = arguments.integer(value, what, integers[what])
+        else:
+            attrs[what] = _count(value, what, counts.get(what, 2**63 - 1))
+    return attrs
 
 
 def _count(value, what, most=2**63 - 1):

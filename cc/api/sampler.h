@@ -53,6 +53,12 @@ struct SamplerOptions {
   // Refuse (and give back) samples that aren't one step, and deliver the others' cells
   // without time dimension; `specs` are then those of the step.
   bool single_steps = false;
+  // Deliver the items' steps, one after another: Next gives a step, or `batch_size` steps,
+  // of several items perhaps, each with its item's info; `specs` are those of a step. Items
+  // without steps are refused as by require_steps. An item counts as delivered
+  // (delivered(), max_samples) with its first step; what is left of it at the end is
+  // dropped.
+  bool emit_steps = false;
   // Of samples whose dtypes aren't those of `specs`, in a table without signature.
   StatusCode wrong_dtype = StatusCode::kInvalidArgument;
 
@@ -60,7 +66,7 @@ struct SamplerOptions {
 };
 
 // One sample (info vectors of length 1, columns as they are), or a batch of B
-// (vectors of length B, columns [B, …]).
+// (vectors of length B, columns [B, …]). Of emit_steps: one step, or B.
 struct SampleBatch {
   std::vector<uint64_t> keys;
   std::vector<double> probabilities;
@@ -83,10 +89,10 @@ class Sampler {
   // The next sample or batch. OUT_OF_RANGE: the sequence has ended (max_samples,
   // or a timeout with end_on_timeout). DEADLINE_EXCEEDED: limiter timeout, text
   // with the table's explain line; the sampler stays usable. INVALID_ARGUMENT: a
-  // sample doesn't fit (specs, require_steps, single_steps, unequal lengths); it was given
-  // back and the sampler stays usable. `wrong_dtype` is such an error too. NOT_FOUND: no
-  // such table. UNAVAILABLE: the server is gone. `wait` bounds the call in addition to
-  // rate_limiter_timeout.
+  // sample doesn't fit (specs, require_steps, single_steps, emit_steps, unequal lengths);
+  // it was given back and the sampler stays usable. `wrong_dtype` is such an error too.
+  // NOT_FOUND: no such table. UNAVAILABLE: the server is gone. `wait` bounds the call in
+  // addition to rate_limiter_timeout.
   virtual Status Next(const WaitOptions& wait, SampleBatch* out) = 0;
 
   // Wakes a waiting Next with CANCELLED, gives everything undelivered back and

@@ -5,7 +5,6 @@
 #include <new>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 
 #include "cc/base/varint.h"
 
@@ -26,6 +25,37 @@ void AppendInfo(const SampledItem& sample, SampleBatch* out) {
   out->table_sizes.push_back(sample.table_size);
   out->priorities.push_back(sample.priority);
   out->times_sampled.push_back(sample.times_sampled);
+}
+
+void AppendInfo(const StepRun& run, SampleBatch* out) {
+  const SampledItem& sample = *run.sample;
+  const auto n = static_cast<size_t>(run.count);
+  out->keys.insert(out->keys.end(), n, sample.item->key());
+  out->probabilities.insert(out->probabilities.end(), n, sample.probability);
+  out->table_sizes.insert(out->table_sizes.end(), n, sample.table_size);
+  out->priorities.insert(out->priorities.end(), n, sample.priority);
+  out->times_sampled.insert(out->times_sampled.end(), n, sample.times_sampled);
+}
+
+// The rows of `run`, of chunks that can be read in place where other batches use them too.
+Status AppendSlices(const ColumnView& column, const StepRun& run, PlainChunks* plain,
+                    std::vector<ChunkSlice>* slices) {
+  int32_t skip = run.first;
+  int32_t left = run.count;
+  for (const ChunkSlice& slice : column) {
+    if (left == 0) break;
+    const int32_t length = std::min(slice.length - std::min(skip, slice.length), left);
+    if (length > 0) {
+      ChunkPtr chunk = slice.chunk;
+      if (length < slice.length && !chunk->is_plain()) {
+        RTF_ASSIGN_OR_RETURN(chunk, plain->Get(chunk));
+      }
+      slices->push_back({std::move(chunk), slice.offset + skip, length});
+      left -= length;
+    }
+    skip -= std::min(skip, slice.length);
+  }
+  return OkStatus();
 }
 
 // A peer's small message may decode to more than there is memory.
@@ -246,6 +276,29 @@ void SetShape(const DeliveredColumn& column, int64_t rows, Shape* shape) {
 
 }  // namespace
 
+void PlainChunks::BeginBatch() {
+  last_.swap(current_);
+  current_.clear();
+}
+
+Result<ChunkPtr> PlainChunks::Get(const ChunkPtr& chunk) {
+  const auto found = current_.find(chunk.get());
+  if (found != current_.end()) return found->second.plain;
+  Entry entry;
+  const auto before = last_.find(chunk.get());
+  if (before != last_.end()) {
+    entry = before->second;
+  } else {
+    RTF_ASSIGN_OR_RETURN(BufferPtr decoded, chunk->Decode());
+    ChunkOptions options = chunk->options();
+    options.encoding = Encoding::kRaw;
+    options.delta_encoded = false;
+    RTF_ASSIGN_OR_RETURN(entry.plain, Chunk::Wrap(options, std::move(decoded)));
+    entry.chunk = chunk;
+  }
+  return current_.emplace(chunk.get(), std::move(entry)).first->second.plain;
+}
+
 Status BatchAssembler::AssembleOne(const SampledItem& sample, SampleBatch* out) const {
   const Item& item = *sample.item;
   ClearInfo(out);
@@ -295,6 +348,74 @@ Status BatchAssembler::AssembleBatch(const std::vector<const SampledItem*>& samp
     }
     RTF_RETURN_IF_ERROR(FillColumn(i, columns, out));
   }
+  return OkStatus();
+}
+
+Status BatchAssembler::AssembleSteps(const std::vector<StepRun>& runs, bool batched,
+                                     PlainChunks* plain, SampleBatch* out) const {
+  ClearInfo(out);
+  for (const StepRun& run : runs) AppendInfo(run, out);
+  const auto num_columns = static_cast<size_t>(plan_.num_columns(*runs[0].sample->item));
+  out->columns.resize(num_columns);
+  out->squeezed.assign(num_columns, true);
+  out->lengths.clear();
+  plain->BeginBatch();
+  std::vector<ChunkSlice> slices;
+  for (size_t i = 0; i < num_columns; ++i) {
+    // Decoders and the like allocate what a peer's data say.
+    try {
+      RTF_RETURN_IF_ERROR(
+          FillSteps(static_cast<int>(i), runs, batched, plain, &slices, out));
+    } catch (const std::bad_alloc&) {
+      return ResourceExhaustedError("no memory to assemble steps");
+    }
+  }
+  return OkStatus();
+}
+
+Status BatchAssembler::CheckCell(int index, const StepRun& run,
+                                 const TensorSpec& cell) const {
+  const Item& item = *run.sample->item;
+  if (index >= plan_.num_columns(item)) {
+    return InvalidArgumentError("item " + std::to_string(item.key()) + " has " +
+                                std::to_string(plan_.num_columns(item)) +
+                                " columns, others in its batch have more; read unbatched");
+  }
+  const TensorSpec& got = plan_.column(item, index).view.cell();
+  if (SameCell(got, cell)) return OkStatus();
+  return InvalidArgumentError(plan_.Name(index) + " has steps " + DTypeName(cell.dtype) +
+                              ShapeString(cell.shape) + " and " + DTypeName(got.dtype) +
+                              ShapeString(got.shape) +
+                              " in one batch; read such items unbatched, or give the "
+                              "table a signature, which refuses one of the kinds");
+}
+
+Status BatchAssembler::FillSteps(int index, const std::vector<StepRun>& runs, bool batched,
+                                 PlainChunks* plain, std::vector<ChunkSlice>* slices,
+                                 SampleBatch* out) const {
+  const TensorSpec& cell = plan_.column(*runs[0].sample->item, index).view.cell();
+  slices->clear();
+  for (const StepRun& run : runs) {
+    RTF_RETURN_IF_ERROR(CheckCell(index, run, cell));
+    const ColumnView view = plan_.column(*run.sample->item, index).view;
+    RTF_RETURN_IF_ERROR(AppendSlices(view, run, plain, slices));
+  }
+  DeliveredColumn column;
+  column.view.slices = slices->data();
+  column.view.num_slices = static_cast<int32_t>(slices->size());
+  column.squeeze = !batched;
+  Tensor& tensor = out->columns[static_cast<size_t>(index)];
+  tensor.dtype = cell.dtype;
+  tensor.shape.clear();
+  SetShape(column, column.length(), &tensor.shape);
+  if (NumElements(tensor.shape) < 0) {
+    return ResourceExhaustedError(plan_.Name(index) + ": a batch of shape " +
+                                  ShapeString(tensor.shape) + " is too large");
+  }
+  tensor.buffer = batched ? nullptr : SharedBuffer(column.view);
+  tensor.writable = tensor.buffer == nullptr;
+  if (!tensor.writable) return OkStatus();
+  RTF_ASSIGN_OR_RETURN(tensor.buffer, Gather({&column, 1}, column.length()));
   return OkStatus();
 }
 

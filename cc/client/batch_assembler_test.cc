@@ -199,6 +199,92 @@ TEST(BatchAssemblerTest, OutputThatIsUsedAgainHoldsNothingOfBefore) {
   EXPECT_THAT(out.lengths, IsEmpty());
 }
 
+// ---- steps ----
+
+BatchAssembler StepAssembler() {
+  SamplerOptions options;
+  options.table = "t";
+  options.emit_steps = true;
+  return BatchAssembler(DeliveryPlan::Make(options, ReplayConfig("t")).value(), false);
+}
+
+TEST(BatchAssemblerTest, StepsOfSeveralItemsGoIntoOneBatch) {
+  const ChunkPtr a = Int32Chunk({0, 1, 2, 3});
+  const ChunkPtr b = Int32Chunk({10, 11, 12});
+  const SampledItem first = Sampled(MakeItem(1, {{{{a, 2, 2}, {b, 0, 2}}, false}}));
+  const SampledItem second = Sampled(MakeItem(2, {Whole(b)}));
+  PlainChunks plain;
+  SampleBatch out;
+  ASSERT_TRUE(StepAssembler()
+                  .AssembleSteps({{&first, 1, 3}, {&second, 0, 2}}, true, &plain, &out)
+                  .ok());
+  EXPECT_THAT(out.keys, ElementsAre(1, 1, 1, 2, 2));
+  EXPECT_THAT(out.times_sampled, ElementsAre(4, 4, 4, 4, 4));
+  ASSERT_EQ(out.columns.size(), 1u);
+  EXPECT_THAT(out.columns[0].shape, ElementsAre(5));
+  EXPECT_THAT(Int32s(out.columns[0]), ElementsAre(3, 10, 11, 10, 11));
+}
+
+TEST(BatchAssemblerTest, ASingleStepHasNoBatchDimension) {
+  const SampledItem sample = Sampled(MakeItem(1, {Whole(Int32Chunk({0, 1, 2, 3}, {2}))}));
+  PlainChunks plain;
+  SampleBatch out;
+  ASSERT_TRUE(StepAssembler().AssembleSteps({{&sample, 1, 1}}, false, &plain, &out).ok());
+  EXPECT_THAT(out.keys, ElementsAre(1));
+  EXPECT_THAT(out.columns[0].shape, ElementsAre(2));
+  EXPECT_THAT(Int32s(out.columns[0]), ElementsAre(2, 3));
+}
+
+TEST(BatchAssemblerTest, StepsOfSqueezedColumnsAreTheirCells) {
+  const SampledItem sample = Sampled(MakeItem(1, {Whole(Int32Chunk({5, 6}, {2}), true)}));
+  PlainChunks plain;
+  SampleBatch out;
+  ASSERT_TRUE(StepAssembler()
+                  .AssembleSteps({{&sample, 0, 1}, {&sample, 0, 1}}, true, &plain, &out)
+                  .ok());
+  EXPECT_THAT(out.columns[0].shape, ElementsAre(2, 2));
+  EXPECT_THAT(Int32s(out.columns[0]), ElementsAre(5, 6, 5, 6));
+}
+
+TEST(BatchAssemblerTest, StepsOfStringsAndCompressedChunksAreRead) {
+  const SampledItem sample =
+      Sampled(MakeItem(1, {Whole(Int32Chunk({1, 2, 3}, {}, Encoding::kSnappy)),
+                           Whole(StringChunk({"a", "bc", "d"}))}));
+  PlainChunks plain;
+  SampleBatch out;
+  const BatchAssembler assembler = StepAssembler();
+  for (int32_t step = 0; step < 2; ++step) {
+    ASSERT_TRUE(assembler.AssembleSteps({{&sample, step, 2}}, true, &plain, &out).ok());
+    EXPECT_THAT(Int32s(out.columns[0]), ElementsAre(step + 1, step + 2));
+    EXPECT_THAT(Strings(out.columns[1]),
+                step == 0 ? ElementsAre("a", "bc") : ElementsAre("bc", "d"));
+  }
+}
+
+TEST(BatchAssemblerTest, AChunkIsMadePlainOnceWhileItsStepsAreRead) {
+  const ChunkPtr chunk = Int32Chunk({1, 2, 3}, {}, Encoding::kSnappy);
+  PlainChunks plain;
+  plain.BeginBatch();
+  const ChunkPtr first = plain.Get(chunk).value();
+  EXPECT_TRUE(first->is_plain());
+  plain.BeginBatch();
+  EXPECT_EQ(plain.Get(chunk).value().get(), first.get());
+  plain.BeginBatch();
+  plain.BeginBatch();
+  EXPECT_NE(plain.Get(chunk).value().get(), first.get()) << "forgotten when not used";
+}
+
+TEST(BatchAssemblerTest, StepsOfDifferentCellsAreNotOneBatch) {
+  const SampledItem first = Sampled(MakeItem(1, {Whole(Int32Chunk({1}))}));
+  const SampledItem second = Sampled(MakeItem(2, {Whole(Int32Chunk({1, 2}, {2}))}));
+  PlainChunks plain;
+  SampleBatch out;
+  const Status status =
+      StepAssembler().AssembleSteps({{&first, 0, 1}, {&second, 0, 1}}, true, &plain, &out);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("int32[]"), HasSubstr("int32[2]")));
+}
+
 TEST(BatchAssemblerTest, CellsWithoutElementsBatch) {
   ChunkOptions options;
   options.key = 1;

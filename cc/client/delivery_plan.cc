@@ -11,6 +11,15 @@ TensorSpec WithTime(TensorSpec leaf) {
   return leaf;
 }
 
+// A trajectory of `leaf` could be cut into steps.
+bool HasTime(const TensorSpec& leaf) { return leaf.unknown_rank || !leaf.shape.empty(); }
+
+// The spec of a step of trajectories of `leaf`. REQUIRES: HasTime(leaf)
+TensorSpec WithoutTime(TensorSpec leaf) {
+  if (!leaf.unknown_rank) leaf.shape.erase(leaf.shape.begin());
+  return leaf;
+}
+
 // Some tensor is an instance of both.
 bool AreCompatible(const TensorSpec& a, const TensorSpec& b) {
   if (a.dtype != b.dtype) return false;
@@ -69,8 +78,10 @@ Result<DeliveryPlan> DeliveryPlan::Make(const SamplerOptions& options,
                                         const TableConfig& table) {
   DeliveryPlan plan;
   plan.table_ = table.name;
-  plan.require_steps_ = options.require_steps;
+  plan.require_steps_ = options.require_steps || options.emit_steps;
   plan.single_steps_ = options.single_steps;
+  plan.emit_steps_ = options.emit_steps;
+  plan.without_time_ = options.single_steps || options.emit_steps;
   if (!table.signature) plan.wrong_dtype_ = options.wrong_dtype;
   plan.adapt_all_ = table.signature.has_value() || options.require_steps;
   if (options.specs) {
@@ -121,26 +132,36 @@ Status DeliveryPlan::MatchSignature(const std::vector<TensorSpec>& specs,
   return DecideScope(leaves, table);
 }
 
+std::string DeliveryPlan::Expected(const TensorSpec& leaf, bool as_steps) const {
+  if (!emit_steps_) return (as_steps && !single_steps_ ? WithTime(leaf) : leaf).ToString();
+  if (as_steps) return leaf.ToString();
+  if (HasTime(leaf)) return WithoutTime(leaf).ToString();
+  return "a time dimension in the signature, which has " + leaf.ToString() +
+         " (use TrajectoryDataset)";
+}
+
 Status DeliveryPlan::DecideScope(const std::vector<TensorSpec>& leaves,
                                  const TableConfig& table) {
   bool fits_trajectory = table.signature_scope != SignatureScope::kStep;
   bool fits_step = table.signature_scope != SignatureScope::kTrajectory;
-  const bool expect_steps = !fits_trajectory;
+  const bool expect_steps = !fits_trajectory || (emit_steps_ && fits_step);
   std::string differs;
   for (const Column& column : columns_) {
     const TensorSpec& leaf = leaves[static_cast<size_t>(column.source)];
-    const TensorSpec& expected = expect_steps && !single_steps_ ? WithTime(leaf) : leaf;
     bool fits_leaf = AreCompatible(*column.spec, leaf);
     bool fits_steps = AreCompatible(*column.spec, WithTime(leaf));
     if (single_steps_) {
       fits_steps = fits_leaf;
       fits_leaf |= AreCompatible(WithTime(*column.spec), leaf);
+    } else if (emit_steps_) {
+      fits_steps = fits_leaf;
+      fits_leaf = HasTime(leaf) && AreCompatible(WithTime(*column.spec), leaf);
     }
     fits_trajectory &= fits_leaf;
     fits_step &= fits_steps;
     if (expect_steps ? fits_steps : fits_leaf) continue;
     differs += (differs.empty() ? "" : ", ") + Quoted(leaf.path) + " got " +
-               column.spec->ToString() + " expected " + expected.ToString() +
+               column.spec->ToString() + " expected " + Expected(leaf, expect_steps) +
                Hint(column.spec->dtype, leaf.dtype);
   }
   if (!fits_trajectory && !fits_step) {
@@ -159,13 +180,13 @@ Status DeliveryPlan::DecideScope(const std::vector<TensorSpec>& leaves,
 DeliveredColumn DeliveryPlan::column(const Item& item, int i) const {
   if (columns_.empty()) {
     const ColumnView view = item.column(i);
-    return {view, view.squeeze || single_steps_};
+    return {view, view.squeeze || without_time_};
   }
   const Column& column = columns_[static_cast<size_t>(i)];
   DeliveredColumn out;
   out.view = item.column(column.source);
-  out.squeeze = out.view.squeeze || single_steps_;
-  if (single_steps_ || !column.rank || !(adapt_all_ || item.written_as_steps())) return out;
+  out.squeeze = out.view.squeeze || without_time_;
+  if (without_time_ || !column.rank || !(adapt_all_ || item.written_as_steps())) return out;
   const size_t cell_rank = out.view.cell().shape.size();
   if (*column.rank == cell_rank) {
     out.squeeze = out.view.length() == 1;

@@ -58,6 +58,8 @@ class DeliveryPlan {
 
   Status MatchSignature(const std::vector<TensorSpec>& specs, const TableConfig& table);
   Status DecideScope(const std::vector<TensorSpec>& leaves, const TableConfig& table);
+  // What a reader should have declared for `leaf`.
+  std::string Expected(const TensorSpec& leaf, bool as_steps) const;
   Status CheckSteps(const Item& item) const;
   Status CheckSingleStep(const Item& item) const;
 
@@ -66,6 +68,8 @@ class DeliveryPlan {
   SignatureScope scope_ = SignatureScope::kUndecided;
   bool require_steps_ = false;
   bool single_steps_ = false;
+  bool emit_steps_ = false;
+  bool without_time_ = false;  // columns are delivered so
   StatusCode wrong_dtype_ = StatusCode::kInvalidArgument;
   // Without a signature only items written as steps change their rank, unless steps
   // are asked for.

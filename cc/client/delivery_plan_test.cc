@@ -182,6 +182,69 @@ TEST(DeliveryPlanTest, AnUndeclaredRankIsTheSignatures) {
   EXPECT_THAT(plan->column(*step, 0).shape(), ElementsAre(2));
 }
 
+Result<DeliveryPlan> StepsPlan(const TableConfig& table,
+                               std::optional<std::vector<TensorSpec>> specs) {
+  SamplerOptions options;
+  options.table = table.name;
+  options.specs = std::move(specs);
+  options.emit_steps = true;
+  return DeliveryPlan::Make(options, table);
+}
+
+TEST(DeliveryPlanTest, StepsOfATrajectoryTableAreItsSignatureWithoutTime) {
+  const TableConfig table =
+      SignedTable({Spec("a", DType::kInt32, {-1, 3})}, SignatureScope::kTrajectory);
+  EXPECT_TRUE(StepsPlan(table, {{Spec("a", DType::kInt32, {3})}}).ok());
+  EXPECT_THAT(StepsPlan(table, {{Spec("a", DType::kInt32, {-1, 3})}}).status().message(),
+              HasSubstr("'a' got int32[?,3] expected int32[3]"));
+}
+
+TEST(DeliveryPlanTest, StepsOfAStepTableAreItsSignature) {
+  const TableConfig table =
+      SignedTable({Spec("a", DType::kInt32, {3})}, SignatureScope::kStep);
+  EXPECT_TRUE(StepsPlan(table, {{Spec("a", DType::kInt32, {3})}}).ok());
+  EXPECT_THAT(StepsPlan(table, {{Spec("a", DType::kInt32, {})}}).status().message(),
+              HasSubstr("'a' got int32[] expected int32[3]"));
+}
+
+TEST(DeliveryPlanTest, StepsThatFitOneScopeAskForIt) {
+  const TableConfig table = SignedTable({Spec("a", DType::kInt32, {3})});
+  EXPECT_EQ(StepsPlan(table, {{Spec("a", DType::kInt32, {3})}})->scope(),
+            SignatureScope::kStep);
+  EXPECT_EQ(StepsPlan(table, {{Spec("a", DType::kInt32, {})}})->scope(),
+            SignatureScope::kTrajectory);
+  TensorSpec any = Spec("a", DType::kInt32, {});
+  any.unknown_rank = true;
+  EXPECT_EQ(StepsPlan(table, {{any}})->scope(), SignatureScope::kUndecided);
+}
+
+TEST(DeliveryPlanTest, StepsThatFitNeitherScopeAreComparedWithTheSignature) {
+  const TableConfig table =
+      SignedTable({Spec("a", DType::kInt32, {3}), Spec("b", DType::kInt32, {})});
+  const Status status =
+      StepsPlan(table, {{Spec("a", DType::kInt32, {}), Spec("b", DType::kInt32, {})}})
+          .status();
+  EXPECT_THAT(status.message(), HasSubstr("differs: 'a' got int32[] expected int32[3]"));
+}
+
+TEST(DeliveryPlanTest, AScalarOfATrajectoryTableHasNoSteps) {
+  TensorSpec any = Spec("a", DType::kInt32, {});
+  any.unknown_rank = true;
+  const TableConfig table =
+      SignedTable({Spec("a", DType::kInt32, {})}, SignatureScope::kTrajectory);
+  const Status status = StepsPlan(table, {{any}}).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("a time dimension in the signature"));
+}
+
+TEST(DeliveryPlanTest, EachStepIsCheckedAgainstTheSpecsOfTablesWithoutSignature) {
+  const auto plan = StepsPlan(ReplayConfig("t"), {{Spec("a", DType::kInt32, {2})}});
+  EXPECT_TRUE(plan->Check(*MakeItem(1, {Whole(Int32Chunk({1, 2, 3, 4}, {2}))})).ok());
+  EXPECT_TRUE(plan->Check(*MakeItem(2, {Whole(Int32Chunk({1, 2}, {2}), true)})).ok());
+  EXPECT_THAT(plan->Check(*MakeItem(3, {Whole(Int32Chunk({1, 2}))})).message(),
+              AllOf(HasSubstr("item 3"), HasSubstr("'a' got int32[] expected int32[2]")));
+}
+
 TEST(DeliveryPlanTest, WrongDtypesOfAnUnsignedTableHaveTheStatusAskedFor) {
   SamplerOptions options;
   options.table = "t";

@@ -64,6 +64,11 @@ class FakeInsertPeer {
   void End(Status status) {
     Change([&]() REQUIRES(mu_) { end_ = std::move(status); });
   }
+  // The same before the client has its end; calls nothing.
+  void EndFromTheStart(Status status) {
+    MutexLock lock(&mu_);
+    end_ = std::move(status);
+  }
   void SetCanSend(bool can_send) {
     Change([&]() REQUIRES(mu_) { can_send_ = can_send; });
   }
@@ -177,6 +182,11 @@ class FakeTransport : public Transport {
       [](std::function<void()>) { return std::make_unique<FakeSilentSampleStream>(); };
   bool local = false;
 
+  // Insert streams that are opened from now on end at once.
+  void EndNewInserts(Status status) {
+    MutexLock lock(&mu_);
+    end_new_inserts_ = std::move(status);
+  }
   // The insert stream that was opened as number `i` (from 0); null if it isn't.
   std::shared_ptr<FakeInsertPeer> WaitForInsert(size_t i) {
     const TimePoint limit = Clock::System()->Now() + kFakeLimit;
@@ -211,6 +221,7 @@ class FakeTransport : public Transport {
     auto peer = std::make_shared<FakeInsertPeer>(std::move(on_ready));
     {
       MutexLock lock(&mu_);
+      if (end_new_inserts_) peer->EndFromTheStart(*end_new_inserts_);
       inserts_.push_back(peer);
       opened_.SignalAll();
     }
@@ -226,6 +237,7 @@ class FakeTransport : public Transport {
   mutable Mutex mu_;
   CondVar opened_;
   std::vector<std::shared_ptr<FakeInsertPeer>> inserts_ GUARDED_BY(mu_);
+  std::optional<Status> end_new_inserts_ GUARDED_BY(mu_);
 };
 
 }  // namespace reverb_tf

@@ -15,6 +15,9 @@ constexpr Duration kClockSlack = std::chrono::milliseconds(2);
 constexpr int64_t kSinglesPerTurn = 16;
 constexpr size_t kMaxSpares = 512;
 
+// REQUIRES: the item can be split into steps.
+int32_t NumSteps(const Item& item) { return static_cast<int32_t>(item.column(0).length()); }
+
 }  // namespace
 
 void AddToRuns(const BufferedSample& sample, std::vector<SampleRun>* runs) {
@@ -36,6 +39,7 @@ void AddToRuns(const BufferedSample& sample, std::vector<SampleRun>* runs) {
 void SampleBuffer::Configure(const Options& options) {
   MutexLock lock(&mu_);
   options_ = options;
+  most_steps_ = options.steps ? 0 : 1;
   workers_.resize(static_cast<size_t>(options.num_workers));
 }
 
@@ -56,7 +60,7 @@ Status SampleBuffer::BeginNext(TimePoint now) {
 void SampleBuffer::EndNext() {
   MutexLock lock(&mu_);
   in_next_ = false;
-  SetDemandLocked(0, kNever);
+  SetDemandLocked(0, 0, kNever);
   if (closed_) changed_.SignalAll();
 }
 
@@ -66,11 +70,13 @@ bool SampleBuffer::is_closed() const {
 }
 
 void SampleBuffer::Close() {
+  Garbage garbage;
   MutexLock lock(&mu_);
   closed_ = true;
   for (WorkerState& worker : workers_) worker.wake.SignalAll();
   changed_.SignalAll();
   while (in_next_) changed_.Wait(&mu_);
+  if (has_open()) DropOpen(&garbage);
 }
 
 void SampleBuffer::Clear() {
@@ -80,6 +86,7 @@ void SampleBuffer::Clear() {
   MutexLock lock(&mu_);
   pool.swap(pool_);
   pool_begin_ = 0;
+  pool_steps_ = 0;
   ready.swap(ready_);
   spares.swap(spares_);
 }
@@ -97,7 +104,7 @@ void SampleBuffer::set_delivered(int64_t n) {
 Status SampleBuffer::CheckEnd() const {
   if (closed_) return CancelledError("the sampler was closed");
   if (ended_) return OutOfRangeError(*ended_);
-  if (ready_.empty() && delivered_ >= options_.limit) {
+  if (ready_.empty() && delivered_ >= options_.limit && !has_open()) {
     return OutOfRangeError("all of max_samples were delivered");
   }
   return OkStatus();
@@ -136,16 +143,34 @@ Status SampleBuffer::Take(TimePoint call_start, int64_t n,
   RTF_RETURN_IF_ERROR(CheckEnd());
   DropStale(call_start, &garbage);
   if (!ready_.empty()) {
-    demand_.target = 0;
+    SetDemandLocked(0, 0, kNever);
     error = PopReady();
     return error->status;
   }
-  n = std::min(n, options_.limit - delivered_);
-  if (pool_size() < n) return OkStatus();
+  if (!HasGroup()) {
+    for (size_t i = 0; !options_.on_demand && i < workers_.size(); ++i) {
+      PokeIfWanted(static_cast<int>(i));
+    }
+    return OkStatus();
+  }
+  if (options_.drop_remainder && pool_steps_ < n) {
+    EndLocked("all whole batches of max_samples were delivered", &garbage);
+    return CheckEnd();
+  }
+  n = std::min(n, pool_steps_);
   // At once, lest the worker ask for others in their stead.
   demand_.target -= n;
   TakeFromPool(n, samples);
+  if (options_.steps && options_.consuming) GiveBackSurplus(&garbage);
   return OkStatus();
+}
+
+void SampleBuffer::GiveBackSurplus(Garbage* garbage) {
+  while (unopened() > demand_.ahead) {
+    Drop(&pool_.back(), garbage);
+    pool_.pop_back();
+  }
+  PokeIfWanted(0);
 }
 
 ReadyPtr SampleBuffer::PopReady() {
@@ -172,13 +197,27 @@ void SampleBuffer::TakeRest(int64_t n, std::vector<BufferedSample>* samples) {
   Garbage garbage;
   MutexLock lock(&mu_);
   DropStale(TimePoint::min(), &garbage);
-  TakeFromPool(std::min(n, pool_size()), samples);
+  TakeFromPool(std::min(n, pool_steps_), samples);
 }
 
 void SampleBuffer::TakeFromPool(int64_t n, std::vector<BufferedSample>* out) {
-  const auto begin = pool_.begin() + static_cast<std::ptrdiff_t>(pool_begin_);
-  out->assign(std::make_move_iterator(begin), std::make_move_iterator(begin + n));
-  pool_begin_ += static_cast<size_t>(n);
+  out->clear();
+  out->reserve(static_cast<size_t>(std::min(n, pool_size())));
+  pool_steps_ -= n;
+  while (n > 0) {
+    BufferedSample& front = pool_[pool_begin_];
+    if (front.num_steps <= n) {
+      n -= front.num_steps;
+      out->push_back(std::move(front));
+      ++pool_begin_;
+    } else {
+      out->push_back(front);
+      out->back().num_steps = static_cast<int32_t>(n);
+      front.first_step += static_cast<int32_t>(n);
+      front.num_steps -= static_cast<int32_t>(n);
+      n = 0;
+    }
+  }
   if (pool_begin_ == pool_.size()) {
     pool_.clear();
     pool_begin_ = 0;
@@ -186,7 +225,17 @@ void SampleBuffer::TakeFromPool(int64_t n, std::vector<BufferedSample>* out) {
 }
 
 void SampleBuffer::Settle(const std::vector<BufferedSample>& samples, bool delivered) {
+  Garbage garbage;
   MutexLock lock(&mu_);
+  if (options_.steps) {
+    for (const BufferedSample& steps : samples) SettleSteps(steps, delivered);
+    if (delivered || !has_open()) return;
+    // The rest of the last one; its steps in `samples` have told how it ends.
+    BufferedSample& rest = pool_[pool_begin_++];
+    pool_steps_ -= rest.num_steps;
+    garbage.push_back(std::move(rest.sample.item));
+    return;
+  }
   for (size_t i = 0; i < samples.size();) {
     const BufferedSample& first = samples[i];
     int64_t count = 0;
@@ -208,9 +257,44 @@ void SampleBuffer::SettleRun(StreamRecord* record, int64_t first, int64_t count,
     record->ledger.Return(first, count);
   }
   held_ -= count;
+  workers_[static_cast<size_t>(record->worker)].undelivered -= count;
+  NoteSettled(record);
+}
+
+void SampleBuffer::SettleSteps(const BufferedSample& steps, bool delivered) {
+  StreamRecord* const record = steps.stream;
+  const bool opens = steps.first_step == 0;
+  const bool ends = steps.first_step + steps.num_steps == NumSteps(*steps.sample.item);
+  if (opens) {
+    if (delivered && !ends) ++record->open;
+    SettleRun(record, steps.position, 1, delivered);
+  } else if (ends || !delivered) {
+    --record->open;
+    if (!delivered) ++record->partial;
+    NoteSettled(record);
+  }
+}
+
+void SampleBuffer::Drop(BufferedSample* sample, Garbage* garbage) {
+  garbage->push_back(std::move(sample->sample.item));
+  pool_steps_ -= sample->num_steps;
+  if (sample->first_step == 0) {
+    SettleRun(sample->stream, sample->position, 1, /*delivered=*/false);
+    return;
+  }
+  --sample->stream->open;
+  ++sample->stream->partial;
+  NoteSettled(sample->stream);
+}
+
+void SampleBuffer::DropOpen(Garbage* garbage) {
+  Drop(&pool_[pool_begin_], garbage);
+  ++pool_begin_;
+}
+
+void SampleBuffer::NoteSettled(StreamRecord* record) {
   WorkerState& worker = workers_[static_cast<size_t>(record->worker)];
-  worker.undelivered -= count;
-  const bool closing = record->retired && record->ledger.num_pending() == 0;
+  const bool closing = record->retired && !record->is_pending();
   if (worker.ack_at == kNever && record->acknowledges) {
     const TimePoint now = Clock::System()->Now();
     worker.ack_at = options_.caller_pumps ? now : now + kAckDelay;
@@ -222,14 +306,15 @@ void SampleBuffer::SettleRun(StreamRecord* record, int64_t first, int64_t count,
   }
 }
 
-void SampleBuffer::SetDemand(int64_t target, TimePoint deadline) {
+void SampleBuffer::SetDemand(int64_t target, int64_t ahead, TimePoint deadline) {
   MutexLock lock(&mu_);
-  SetDemandLocked(target, deadline);
+  SetDemandLocked(target, ahead, deadline);
   if (!options_.caller_pumps) PokeIfWanted(0);
 }
 
-void SampleBuffer::SetDemandLocked(int64_t target, TimePoint deadline) {
+void SampleBuffer::SetDemandLocked(int64_t target, int64_t ahead, TimePoint deadline) {
   demand_.target = target;
+  demand_.ahead = ahead;
   demand_.deadline = deadline;
   demand_.timed_out = false;
 }
@@ -242,9 +327,8 @@ std::optional<std::string> SampleBuffer::demand_timeout() const {
 
 bool SampleBuffer::HasNews() const {
   if (closed_ || ended_ || !ready_.empty() || explanation_news_) return true;
-  if (!options_.on_demand) return delivered_ >= options_.limit;
-  return poked_ || demand_.timed_out ||
-         pool_size() >= std::min(group(), options_.limit - delivered_);
+  if (!caller_takes()) return delivered_ >= options_.limit;
+  return poked_ || demand_.timed_out || HasGroup();
 }
 
 Status SampleBuffer::Wait(Waiter* waiter, TimePoint explain_at) {
@@ -271,8 +355,16 @@ int64_t SampleBuffer::outstanding() const {
 }
 
 void SampleBuffer::End(const std::string& reason) {
+  Garbage garbage;
   MutexLock lock(&mu_);
+  EndLocked(reason, &garbage);
+}
+
+void SampleBuffer::EndLocked(const std::string& reason, Garbage* garbage) {
   ended_ = reason;
+  for (size_t i = pool_begin_; i < pool_.size(); ++i) Drop(&pool_[i], garbage);
+  pool_.clear();
+  pool_begin_ = 0;
 }
 
 void SampleBuffer::Abandon() {
@@ -339,9 +431,9 @@ void SampleBuffer::DropStale(TimePoint call_start, Garbage* garbage) {
       stream = s.stream;
       generation = GenerationOf(*stream);
     }
-    if (s.sample.generation < generation || s.arrived < oldest) {
-      garbage->push_back(std::move(s.sample.item));
-      SettleRun(s.stream, s.position, 1, /*delivered=*/false);
+    const bool is_open = s.first_step > 0;
+    if (s.sample.generation < generation || (s.arrived < oldest && !is_open)) {
+      Drop(&s, garbage);
     } else {
       if (kept != i) pool_[kept] = std::move(s);
       ++kept;
@@ -395,14 +487,29 @@ void SampleBuffer::PokeIfWanted(int worker) {
   }
 }
 
+int64_t SampleBuffer::ItemsFor(int64_t steps) const {
+  return most_steps_ == 0 ? 1 : (steps + most_steps_ - 1) / most_steps_;
+}
+
+int64_t SampleBuffer::Demanded() const {
+  if (demand_.timed_out) return 0;
+  const int64_t missing = demand_.target - pool_steps_;
+  if (missing > 0) return ItemsFor(missing) + demand_.ahead - outstanding_;
+  const int64_t surplus = options_.steps ? unopened() : -missing;
+  return demand_.ahead - surplus - outstanding_;
+}
+
 int64_t SampleBuffer::Wanted(int worker) const {
   const WorkerState& state = workers_[static_cast<size_t>(worker)];
   if (closed_ || ended_ || state.failed || errors_ > 0) return 0;
   int64_t n = 0;
   if (options_.on_demand) {
-    if (!demand_.timed_out) n = demand_.target - pool_size() - outstanding_;
+    n = Demanded();
   } else if (state.undelivered <= options_.round / 2) {
     n = options_.round;
+  } else if (options_.steps) {
+    // Rounds that have too few steps for a batch.
+    if (outstanding_ == 0 && pool_steps_ < group()) n = ItemsFor(group() - pool_steps_);
   } else if (held_ < group()) {
     n = group() - held_;  // rounds that don't divide into batches
   }
@@ -430,6 +537,7 @@ bool SampleBuffer::WantsStream(int worker) const {
 void SampleBuffer::Report(StreamRecord* record, SampleRequest* request, TimePoint now) {
   if (!record->acknowledges) return;
   record->ledger.Report(request);
+  request->partial = std::exchange(record->partial, 0);
   // Looked at again then, so that a busy caller need not wake the worker.
   workers_[static_cast<size_t>(record->worker)].ack_at =
       options_.caller_pumps ? kNever : now + kAckDelay;
@@ -441,7 +549,7 @@ SampleBuffer::Planned SampleBuffer::PlanRequest(StreamRecord* record, bool ack_d
   const int64_t room = options_.max_samples_per_stream - record->requested;
   if (room <= 0 && record->outstanding == 0) return Planned::kStreamIsFull;
   const int64_t n = std::min(Wanted(record->worker), room);
-  const bool acknowledge = ack_due && record->acknowledges && record->ledger.has_news();
+  const bool acknowledge = ack_due && record->acknowledges && record->has_news();
   if (n <= 0 && !acknowledge) return Planned::kNothing;
   const TimePoint now = Clock::System()->Now();
   Report(record, request, now);
@@ -460,7 +568,7 @@ SampleBuffer::Planned SampleBuffer::PlanRequest(StreamRecord* record, bool ack_d
 
 bool SampleBuffer::PlanAck(StreamRecord* record, SampleRequest* request) {
   MutexLock lock(&mu_);
-  if (!record->acknowledges || !record->ledger.has_news()) return false;
+  if (!record->acknowledges || !record->has_news()) return false;
   Report(record, request, Clock::System()->Now());
   return true;
 }
@@ -489,10 +597,13 @@ void SampleBuffer::Arrived(StreamRecord* record, uint64_t generation,
       garbage.push_back(std::move(items[i].item));
       SettleRun(record, position, 1, /*delivered=*/false);
     } else {
-      pool_.push_back({std::move(items[i]), record, position, now});
+      const int32_t steps = options_.steps ? NumSteps(*items[i].item) : 1;
+      pool_.push_back({std::move(items[i]), record, position, now, 0, steps});
+      pool_steps_ += steps;
+      most_steps_ = std::max<int64_t>(most_steps_, steps);
     }
   }
-  if (options_.on_demand) changed_.SignalAll();
+  if (caller_takes()) changed_.SignalAll();
 }
 
 void SampleBuffer::GiveUp(StreamRecord* record, int64_t missing,
@@ -515,9 +626,9 @@ void SampleBuffer::DropSamples(StreamRecord* record) {
   MutexLock lock(&mu_);
   size_t kept = pool_begin_;
   for (size_t i = pool_begin_; i < pool_.size(); ++i) {
-    if (pool_[i].stream == record) {
-      garbage.push_back(std::move(pool_[i].sample.item));
-      SettleRun(record, pool_[i].position, 1, /*delivered=*/false);
+    // An open item was delivered, whatever becomes of its stream.
+    if (pool_[i].stream == record && pool_[i].first_step == 0) {
+      Drop(&pool_[i], &garbage);
     } else {
       if (kept != i) pool_[kept] = std::move(pool_[i]);
       ++kept;
@@ -534,9 +645,9 @@ void SampleBuffer::EndStream(StreamRecord* record) {
   ended = std::move(record->stream);
 }
 
-int64_t SampleBuffer::num_pending(const StreamRecord& record) const {
+bool SampleBuffer::is_pending(const StreamRecord& record) const {
   MutexLock lock(&mu_);
-  return record.ledger.num_pending();
+  return record.is_pending();
 }
 
 void SampleBuffer::Retire(StreamRecord* record) {
@@ -546,7 +657,7 @@ void SampleBuffer::Retire(StreamRecord* record) {
 
 void SampleBuffer::TakeWork(Work* work) {
   MutexLock lock(&mu_);
-  if (options_.on_demand) return;
+  if (caller_takes()) return;
   int64_t n = pool_size();
   if (!options_.batch_size) {
     n = std::min(n, kSinglesPerTurn);

@@ -30,6 +30,13 @@ struct StreamRecord {
   int64_t requested = 0;
   int64_t outstanding = 0;  // requested, and neither here nor given up
   bool retired = false;     // nothing more is requested
+  int64_t open = 0;     // items of which some steps were delivered and others weren't yet
+  int64_t partial = 0;  // and those of which the others never will be, to be reported
+
+  // Samples of the stream are on their way to the caller.
+  bool is_pending() const { return ledger.num_pending() > 0 || open > 0; }
+  // The server has something to hear.
+  bool has_news() const { return ledger.has_news() || partial > 0; }
 };
 
 // A sample on its way to the caller.
@@ -38,6 +45,9 @@ struct BufferedSample {
   StreamRecord* stream = nullptr;
   int64_t position = 0;
   TimePoint arrived;
+  // Readers of steps: those which this stands for.
+  int32_t first_step = 0;
+  int32_t num_steps = 1;
 };
 
 // A run of a stream's samples that went into a batch.
@@ -66,7 +76,9 @@ using ReadyPtr = std::unique_ptr<ReadyBatch>;
 // or given up; delivered_ + held_ <= limit. Per worker, `undelivered` is its part of held_.
 //
 // In prefetch mode workers keep their rounds coming; on demand only what a caller waits
-// for (Demand) is requested. Thread-safe. Calls no callback and no stream (but for
+// for (Demand) is requested. Readers of steps take them from the pool themselves in both
+// modes; its first item may be open: some of its steps were taken, and with them it was
+// delivered. Thread-safe. Calls no callback and no stream (but for
 // generation()) under its lock.
 class SampleBuffer {
  public:
@@ -75,6 +87,10 @@ class SampleBuffer {
     bool consuming = false;
     // The caller works the stream of the only worker itself.
     bool caller_pumps = false;
+    // Take gives steps, and batch_size counts them.
+    bool steps = false;
+    // Of steps: what is left of `limit` items and makes no batch is given back.
+    bool drop_remainder = false;
     int num_workers = 1;
     int64_t round = 1;  // samples a request in prefetch mode
     std::optional<int64_t> batch_size;
@@ -103,17 +119,18 @@ class SampleBuffer {
   // The next batch or error, or null when there is none yet; OUT_OF_RANGE at the end,
   // CANCELLED once closed. `spare` (may be null) is kept for reuse.
   Status Poll(TimePoint call_start, ReadyPtr spare, ReadyPtr* ready);
-  // On demand: the same with `n` samples, which the caller assembles and settles. `n` is
-  // cut to what the limit leaves; `samples` stays empty if there aren't so many yet.
+  // On demand, or of steps: the same with `n` samples (steps), which the caller assembles
+  // and settles. `n` is cut to what the limit leaves; `samples` stays empty if there aren't
+  // so many yet.
   Status Take(TimePoint call_start, int64_t n, std::vector<BufferedSample>* samples);
   // Whatever there is, up to `n`.
   void TakeRest(int64_t n, std::vector<BufferedSample>* samples);
   // The samples were delivered, or (false) couldn't be and are given back.
   void Settle(const std::vector<BufferedSample>& samples, bool delivered);
 
-  // On demand: keep `target` samples (0: none more) here or requested; the server is to
-  // wait for them until `deadline`.
-  void SetDemand(int64_t target, TimePoint deadline);
+  // On demand: keep `target` samples (steps) and `ahead` samples more here or requested (0:
+  // none more); the server is to wait for them until `deadline`.
+  void SetDemand(int64_t target, int64_t ahead, TimePoint deadline);
   // The server's reason, if it told that the demand timed out.
   std::optional<std::string> demand_timeout() const;
 
@@ -122,7 +139,8 @@ class SampleBuffer {
   // Waits for the same, or until no worker has anything to do but wait.
   Status WaitForRest(Waiter* waiter);
   int64_t outstanding() const;
-  // Nothing more is requested, and Poll and Take tell OUT_OF_RANGE with `reason`.
+  // Nothing more is requested, what no batch was made of is given back, and Poll and Take
+  // tell OUT_OF_RANGE with `reason`.
   void End(const std::string& reason);
   // Every worker shall close its stream; what is undelivered goes back.
   void Abandon();
@@ -173,7 +191,7 @@ class SampleBuffer {
   // Destroys the stream: what it wasn't told to be delivered, its server gives back.
   void EndStream(StreamRecord* record);
   // Samples of the record are on their way to the caller.
-  int64_t num_pending(const StreamRecord& record) const;
+  bool is_pending(const StreamRecord& record) const;
   void Retire(StreamRecord* record);
 
   // Prefetch mode: samples for the next batch (unbatched: several), and one ReadyBatch
@@ -209,6 +227,7 @@ class SampleBuffer {
   };
   struct Demand {
     int64_t target = 0;
+    int64_t ahead = 0;
     TimePoint deadline = kNever;
     bool timed_out = false;
     std::string reason;  // the server's, if it timed out
@@ -219,8 +238,21 @@ class SampleBuffer {
   int64_t pool_size() const REQUIRES(mu_) {
     return static_cast<int64_t>(pool_.size() - pool_begin_);
   }
+  bool caller_takes() const REQUIRES(mu_) { return options_.on_demand || options_.steps; }
+  bool has_open() const REQUIRES(mu_) {
+    return pool_size() > 0 && pool_[pool_begin_].first_step > 0;
+  }
+  // Samples in the pool that aren't open.
+  int64_t unopened() const REQUIRES(mu_) { return pool_size() - (has_open() ? 1 : 0); }
+  // The pool has a batch, or all that is to come.
+  bool HasGroup() const REQUIRES(mu_) {
+    return pool_steps_ >= group() || delivered_ + unopened() >= options_.limit;
+  }
+  // So many items have so many steps, if none is longer than those seen.
+  int64_t ItemsFor(int64_t steps) const REQUIRES(mu_);
+  int64_t Demanded() const REQUIRES(mu_);
   int64_t Wanted(int worker) const REQUIRES(mu_);
-  void SetDemandLocked(int64_t target, TimePoint deadline) REQUIRES(mu_);
+  void SetDemandLocked(int64_t target, int64_t ahead, TimePoint deadline) REQUIRES(mu_);
   // Puts an error in its place in the sequence, unless Next is about to tell it anyway.
   void PushError(Status status) REQUIRES(mu_);
   ReadyPtr PopReady() REQUIRES(mu_);
@@ -228,10 +260,21 @@ class SampleBuffer {
   void PokeIfWanted(int worker) REQUIRES(mu_);
   void SettleRun(StreamRecord* record, int64_t first, int64_t count, bool delivered)
       REQUIRES(mu_);
+  void SettleSteps(const BufferedSample& steps, bool delivered) REQUIRES(mu_);
+  // There is something to acknowledge, or an end of the record may come of it.
+  void NoteSettled(StreamRecord* record) REQUIRES(mu_);
+  // What `sample` stands for won't be delivered. It is still to be taken out of the pool.
+  void Drop(BufferedSample* sample, Garbage* garbage) REQUIRES(mu_);
+  // The open item won't be delivered further.
+  void DropOpen(Garbage* garbage) REQUIRES(mu_);
+  void EndLocked(const std::string& reason, Garbage* garbage) REQUIRES(mu_);
+  // Of a table whose items are used up: what isn't asked for after all, of steps.
+  void GiveBackSurplus(Garbage* garbage) REQUIRES(mu_);
   void Report(StreamRecord* record, SampleRequest* request, TimePoint now) REQUIRES(mu_);
   static uint64_t GenerationOf(const StreamRecord& record);
   bool IsStale(const SampleRun& run, TimePoint call_start) const REQUIRES(mu_);
   void DropStale(TimePoint call_start, Garbage* garbage) REQUIRES(mu_);
+  // REQUIRES: n <= pool_steps_
   void TakeFromPool(int64_t n, std::vector<BufferedSample>* out) REQUIRES(mu_);
   bool HasNews() const REQUIRES(mu_);
 
@@ -248,7 +291,9 @@ class SampleBuffer {
   int64_t outstanding_ GUARDED_BY(mu_) = 0;
   std::vector<BufferedSample> pool_ GUARDED_BY(mu_);  // from pool_begin_, as they came
   size_t pool_begin_ GUARDED_BY(mu_) = 0;
-  int assembling_ GUARDED_BY(mu_) = 0;  // workers between TakeWork and PushReady
+  int64_t pool_steps_ GUARDED_BY(mu_) = 0;  // of its samples; one each if steps aren't read
+  int64_t most_steps_ GUARDED_BY(mu_) = 0;  // of a sample so far
+  int assembling_ GUARDED_BY(mu_) = 0;      // workers between TakeWork and PushReady
   std::deque<ReadyPtr> ready_ GUARDED_BY(mu_);
   int64_t errors_ GUARDED_BY(mu_) = 0;  // in ready_; nothing is requested meanwhile
   std::vector<ReadyPtr> spares_ GUARDED_BY(mu_);

@@ -24,6 +24,14 @@ constexpr Duration kCloseGrace = std::chrono::milliseconds(500);
 // Ahead of Waiter's first line, so that it has the explanation.
 constexpr Duration kFirstExplanation = std::chrono::milliseconds(2500);
 constexpr Duration kClockSlack = std::chrono::milliseconds(2);
+constexpr Duration kAskAgain = std::chrono::milliseconds(20);
+
+// The limiter lets a sample through.
+bool IsOpen(const TableInfo& table) {
+  const RateLimiter limiter(table.config.rate_limiter, table.insert_count,
+                            table.sample_count, table.delete_count);
+  return table.current_size > 0 && limiter.CanSample(1);
+}
 
 std::string Seconds(Duration d) {
   char text[32];
@@ -40,7 +48,8 @@ struct NextCall {
   // When asked for the reason, the server couldn't be reached, or didn't answer.
   bool unreachable = false;
   bool unanswered = false;
-  WaitOptions wait;  // what `waiter` refers to
+  bool open = false;  // it told that the table gives samples
+  WaitOptions wait;   // what `waiter` refers to
   std::optional<Waiter> waiter;
 
   TimePoint first_deadline() const { return std::min(limiter_deadline, deadline); }
@@ -77,6 +86,8 @@ class SamplerImpl : public Sampler {
   Status WaitForDemand(NextCall* call, bool* give_up);
   // Waits until there may be news; DEADLINE_EXCEEDED at the earlier deadline.
   Status Wait(NextCall* call);
+  // A prefetched batch, or leaves `*got` false.
+  Status TryPrefetched(TimePoint call_start, SampleBatch* out, bool* got);
   // Makes tensors of samples and hands them out, or gives them back.
   Status Deliver(const std::vector<BufferedSample>& samples, SampleBatch* out);
   // The call's time is over (the connection is there): the end of the sequence, perhaps
@@ -116,8 +127,12 @@ class SamplerImpl : public Sampler {
   ReadyPtr spare_;
   std::vector<BufferedSample> samples_;
   std::vector<const SampledItem*> batch_;
+  std::vector<StepRun> steps_;
+  PlainChunks plain_chunks_;
   std::unique_ptr<Call> explain_call_;
-  Status explain_error_;  // read after SetExplanation
+  // Read after SetExplanation.
+  Status explain_error_;
+  bool explained_open_ = false;
 
   Mutex close_mu_;  // one Close at a time
   bool closed_ GUARDED_BY(close_mu_) = false;
@@ -161,12 +176,15 @@ SampleBuffer::Options SamplerImpl::BufferOptions(const TableConfig& table) const
     options.num_workers = options_.num_workers;
   }
   options.batch_size = options_.batch_size;
-  options.round = std::max(options_.max_in_flight, group());
+  options.steps = options_.emit_steps;
+  options.round = options_.max_in_flight;
+  if (!options_.emit_steps) options.round = std::max(options.round, group());
   if (options_.max_samples) {
     options.limit = *options_.max_samples;
     const int64_t rest = std::max<int64_t>(0, options.limit - buffer_.delivered());
-    // A short last batch isn't even asked for.
-    if (options_.drop_remainder) options.limit -= rest % group();
+    // A short last batch isn't even asked for, if it is known to be one.
+    options.drop_remainder = options_.drop_remainder && options_.emit_steps;
+    if (options_.drop_remainder && !options_.emit_steps) options.limit -= rest % group();
   }
   options.max_samples_per_stream = options_.max_samples_per_stream;
   options.max_age = options_.max_age;
@@ -247,25 +265,44 @@ void SamplerImpl::BeginCall(const WaitOptions& wait, TimePoint start, NextCall* 
   call->wait = wait;
 }
 
+Status SamplerImpl::TryPrefetched(TimePoint call_start, SampleBatch* out, bool* got) {
+  if (options_.emit_steps) {
+    RTF_RETURN_IF_ERROR(buffer_.Take(call_start, group(), &samples_));
+    *got = !samples_.empty();
+    return *got ? Deliver(samples_, out) : OkStatus();
+  }
+  ReadyPtr ready;
+  RTF_RETURN_IF_ERROR(buffer_.Poll(call_start, std::move(spare_), &ready));
+  *got = ready != nullptr;
+  if (!ready) return OkStatus();
+  if (!ready->status.ok()) return ready->status;
+  std::swap(*out, ready->batch);
+  // Its vectors are used again, the tensors are not kept.
+  for (Tensor& tensor : ready->batch.columns) tensor.buffer = nullptr;
+  spare_ = std::move(ready);
+  return OkStatus();
+}
+
 Status SamplerImpl::NextPrefetched(NextCall* call, SampleBatch* out) {
+  const TimePoint last_answer = AnswerDeadline(*call);
   std::optional<std::string> explanation;
   while (true) {
-    ReadyPtr ready;
-    RTF_RETURN_IF_ERROR(buffer_.Poll(call->start, std::move(spare_), &ready));
-    if (ready) {
-      if (!ready->status.ok()) return ready->status;
-      std::swap(*out, ready->batch);
-      // Its vectors are used again, the tensors are not kept.
-      for (Tensor& tensor : ready->batch.columns) tensor.buffer = nullptr;
-      spare_ = std::move(ready);
-      return OkStatus();
-    }
+    bool got = false;
+    RTF_RETURN_IF_ERROR(TryPrefetched(call->start, out, &got));
+    if (got) return OkStatus();
     const Status waited = Wait(call);
     if (waited.ok()) continue;
     if (waited.code() != StatusCode::kDeadlineExceeded) return waited;
     if (!call->unreachable && buffer_.lost().empty()) {
+      const TimePoint now = Clock::System()->Now();
+      if (explanation && call->open && now < last_answer) {
+        // What the table gives is on its way.
+        call->waiter->set_deadline(std::min(now + kAskAgain, last_answer));
+        explanation.reset();
+        continue;
+      }
+      call->unanswered |= call->open;
       if (explanation) return TimedOut(call, *explanation, out);
-      // What can be had without the limiter is on its way at most as long as this takes.
       explanation = Explain(call);
       continue;
     }
@@ -280,8 +317,7 @@ Status SamplerImpl::NextPrefetched(NextCall* call, SampleBatch* out) {
 }
 
 Status SamplerImpl::NextOnDemand(NextCall* call, SampleBatch* out) {
-  const int64_t ahead = options_.consume_ahead;
-  buffer_.SetDemand(group() + ahead, call->first_deadline());
+  buffer_.SetDemand(group(), options_.consume_ahead, call->first_deadline());
   Status status;
   bool give_up = false;
   while (true) {
@@ -299,7 +335,7 @@ Status SamplerImpl::NextOnDemand(NextCall* call, SampleBatch* out) {
     status = WaitForDemand(call, &give_up);
     if (!status.ok()) break;
   }
-  if (!status.ok()) buffer_.SetDemand(0, kNever);
+  if (!status.ok()) buffer_.SetDemand(0, 0, kNever);
   // A caller who gave up leaves no request behind, which would take what others want.
   if (give_up && buffer_.outstanding() > 0) buffer_.Abandon();
   if (caller_pumps_) workers_[0]->Pump();  // acknowledges, and asks for those ahead
@@ -324,7 +360,7 @@ Status SamplerImpl::WaitForDemand(NextCall* call, bool* give_up) {
         call->limiter_deadline = now + kServerGrace;
       }
       call->waiter->set_deadline(call->first_deadline());
-      buffer_.SetDemand(group() + options_.consume_ahead, call->first_deadline());
+      buffer_.SetDemand(group(), options_.consume_ahead, call->first_deadline());
       return OkStatus();
     }
     const TimePoint last = AnswerDeadline(*call);
@@ -342,7 +378,14 @@ Status SamplerImpl::WaitForDemand(NextCall* call, bool* give_up) {
 
 Status SamplerImpl::Deliver(const std::vector<BufferedSample>& samples, SampleBatch* out) {
   Status status;
-  if (options_.batch_size) {
+  if (options_.emit_steps) {
+    steps_.clear();
+    for (const BufferedSample& s : samples) {
+      steps_.push_back({&s.sample, s.first_step, s.num_steps});
+    }
+    status = assembler_->AssembleSteps(steps_, options_.batch_size.has_value(),
+                                       &plain_chunks_, out);
+  } else if (options_.batch_size) {
     batch_.clear();
     for (const BufferedSample& sample : samples) batch_.push_back(&sample.sample);
     status = assembler_->AssembleBatch(batch_, out);
@@ -415,12 +458,14 @@ void SamplerImpl::StartExplaining() {
   buffer_.ClearExplanation();
   explain_call_ = transport_->GetServerInfo([this](Result<ServerInfo> info) {
     explain_error_ = info.status();
+    explained_open_ = false;
     if (!info.ok()) {
       buffer_.SetExplanation(info.status().message());
       return;
     }
     for (TableInfo& table : info->tables) {
       if (table.config.name == options_.table) {
+        explained_open_ = IsOpen(table);
         buffer_.SetExplanation(std::move(table.explain));
       }
     }
@@ -434,12 +479,14 @@ std::string SamplerImpl::Explain(NextCall* call) {
   options.interrupted = call->wait.interrupted;
   Waiter waiter(options, [this] { return What() + ": " + Reason(); });
   call->unanswered = true;
+  call->open = false;
   // Requests go out before the question, and their answers come before its.
   if (!buffer_.WaitForRest(&waiter).ok()) return "";
   StartExplaining();
   if (!buffer_.WaitForExplanation(&waiter).ok()) return "";
   call->unanswered = false;
   call->unreachable = !explain_error_.ok();
+  call->open = explained_open_;
   return buffer_.explanation().value_or("");
 }
 

@@ -46,6 +46,10 @@ Status SamplerOptions::Validate() const {
   if (pad_to_longest && !batch_size) {
     return InvalidArgumentError("pad_to_longest: got True without batch_size");
   }
+  if (pad_to_longest && emit_steps) {
+    return InvalidArgumentError(
+        "pad_to_longest: got True for steps, which have no length to be padded");
+  }
   RTF_RETURN_IF_ERROR(AtLeast("consume_ahead", consume_ahead, 0));
   if (max_age) RTF_RETURN_IF_ERROR(NotNegative("max_age", *max_age));
   RTF_RETURN_IF_ERROR(NotNegative("reconnect_timeout", reconnect_timeout));

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -553,6 +555,242 @@ TEST_P(SamplerTest, AnUnknownTableIsNotFound) {
   EXPECT_THAT(status.message(), HasSubstr("'q'"));
 }
 
+// ---- steps ----
+
+SamplerOptions Steps(SamplerOptions options) {
+  options.emit_steps = true;
+  return options;
+}
+
+TEST_P(SamplerTest, StepsOfItemsComeOneAfterAnother) {
+  for (const char* table : {"t", "q"}) {
+    Insert(table, {1}, 3);
+    auto sampler = Make(Steps(For(table)));
+    for (int i = 0; i < 3; ++i) {
+      SampleBatch step;
+      ASSERT_TRUE(sampler->Next(Within(seconds(30)), &step).ok());
+      EXPECT_THAT(step.keys, ElementsAre(1));
+      EXPECT_THAT(step.columns[0].shape, SizeIs(0));
+      EXPECT_THAT(Int32s(step.columns[0]), ElementsAre(1));
+      EXPECT_EQ(sampler->delivered(), 1);
+    }
+  }
+}
+
+TEST_P(SamplerTest, BatchesOfStepsCrossItems) {
+  Insert("q", {1, 2, 3}, 3);
+  auto sampler = Make(Steps(Batches("q", 4)));
+  EXPECT_THAT(Next(sampler.get()), ElementsAre(1, 1, 1, 2));
+  EXPECT_THAT(Next(sampler.get()), ElementsAre(2, 2, 3, 3));
+  EXPECT_EQ(sampler->delivered(), 3);
+}
+
+TEST_P(SamplerTest, StepsOfPrefetchedItemsFillBatchesOfAnySize) {
+  Insert("u", Range(1, 50), 2);
+  for (const int64_t size : {1, 3, 64, 1000}) {
+    SamplerOptions options = Steps(Batches("u", size));
+    options.max_in_flight = 4;
+    auto sampler = Make(options);
+    for (int i = 0; i < 5; ++i) {
+      EXPECT_THAT(Next(sampler.get()), SizeIs(static_cast<size_t>(size)));
+    }
+  }
+}
+
+TEST_P(SamplerTest, WorkersShareTheStepsThatACallerGets) {
+  Insert("u", Range(1, 50), 5);
+  SamplerOptions options = Steps(Batches("u", 7));
+  options.num_workers = 3;
+  options.max_in_flight = 4;
+  options.max_samples = 40;
+  auto sampler = Make(options);
+  std::map<uint64_t, int> steps;
+  int total = 0;
+  SampleBatch batch;
+  while (sampler->Next(Within(seconds(30)), &batch).ok()) {
+    for (const uint64_t key : batch.keys) ++steps[key];
+    total += static_cast<int>(batch.keys.size());
+  }
+  EXPECT_EQ(total, 200);
+  for (const auto& [key, n] : steps) EXPECT_EQ(n % 5, 0) << key;
+  EXPECT_EQ(sampler->delivered(), 40);
+}
+
+TEST_P(SamplerTest, AReaderOfStepsTakesNoMoreItemsOfAQueueThanItNeeds) {
+  Insert("q", Range(1, 10), 4);
+  auto sampler = Make(Steps(Batches("q", 6)));
+  Next(sampler.get());
+  EXPECT_EQ(Table("q")->size(), 8);
+  Next(sampler.get());
+  EXPECT_EQ(Table("q")->size(), 7);
+}
+
+TEST_P(SamplerTest, ItemsThatALongerOneMadeSuperfluousGoBack) {
+  // Two steps are missing after item 1 of one step, so two items are asked for.
+  Insert("q", {1}, 1);
+  Insert("q", {2}, 10);
+  Insert("q", {3}, 1);
+  auto sampler = Make(Steps(Batches("q", 3)));
+  EXPECT_THAT(Next(sampler.get()), ElementsAre(1, 2, 2));
+  Eventually([&] { return Table("q")->size() == 1; });
+  for (int i = 0; i < 2; ++i) EXPECT_THAT(Next(sampler.get()), ElementsAre(2, 2, 2));
+  Insert("q", {4}, 5);
+  EXPECT_THAT(Next(sampler.get()), ElementsAre(2, 2, 3)) << "in its old place";
+}
+
+TEST_P(SamplerTest, ConsumeAheadHoldsItemsOfSteps) {
+  Insert("q", Range(1, 10), 2);
+  SamplerOptions options = Steps(For("q"));
+  options.consume_ahead = 3;
+  auto sampler = Make(options);
+  Next(sampler.get());
+  Eventually([&] { return Table("q")->size() == 6; });
+  sampler->Close();
+  EXPECT_EQ(Table("q")->size(), 9);
+}
+
+TEST_P(SamplerTest, AnItemIsDeliveredWithItsFirstStepAndPartialAtClose) {
+  for (const char* table : {"q", "u"}) {
+    Insert(table, {1, 2}, 3);
+    auto sampler = Make(Steps(For(table)));
+    Next(sampler.get());
+    Eventually([&] { return Stats(table).delivered == 1; });
+    EXPECT_EQ(Stats(table).partial, 0);
+    sampler->Close();
+    Eventually([&] { return Stats(table).partial == 1; });
+    EXPECT_EQ(Stats(table).delivered, 1);
+    EXPECT_EQ(Stats(table).in_flight, 0);
+  }
+  EXPECT_EQ(Table("q")->size(), 1);
+}
+
+TEST_P(SamplerTest, AnItemReadToItsLastStepIsNotPartial) {
+  Insert("q", {1, 2}, 3);
+  auto sampler = Make(Steps(Batches("q", 3)));
+  Next(sampler.get());
+  sampler->Close();
+  Eventually([&] { return Stats("q").delivered == 1 && Table("q")->size() == 1; });
+  EXPECT_EQ(Stats("q").partial, 0);
+}
+
+TEST_P(SamplerTest, MaxSamplesCountsItemsOfSteps) {
+  Insert("q", Range(1, 10), 3);
+  Insert("u", Range(1, 10), 3);
+  for (const char* table : {"q", "u"}) {
+    SamplerOptions options = Steps(Batches(table, 4));
+    options.max_samples = 2;
+    auto sampler = Make(options);
+    EXPECT_THAT(Next(sampler.get()), SizeIs(4));
+    EXPECT_THAT(Next(sampler.get()), SizeIs(2));
+    EXPECT_EQ(NextStatus(sampler.get()).code(), StatusCode::kOutOfRange);
+    sampler->Close();
+    Eventually([&] { return Stats(table).delivered == 2; });
+    EXPECT_EQ(Stats(table).partial, 0);
+  }
+}
+
+TEST_P(SamplerTest, DropRemainderDropsTheStepsThatMakeNoBatch) {
+  Insert("q", Range(1, 10), 3);
+  Insert("u", Range(1, 10), 3);
+  for (const char* table : {"q", "u"}) {
+    SamplerOptions options = Steps(Batches(table, 4));
+    options.max_samples = 2;
+    options.drop_remainder = true;
+    auto sampler = Make(options);
+    EXPECT_THAT(Next(sampler.get()), SizeIs(4));
+    EXPECT_EQ(NextStatus(sampler.get()).code(), StatusCode::kOutOfRange);
+    sampler->Close();
+    Eventually([&] { return Stats(table).partial == 1; });
+    EXPECT_EQ(Stats(table).delivered, 2);
+  }
+}
+
+TEST_P(SamplerTest, StepsThatAreThereComeBeforeTheEnd) {
+  for (const auto& [table, last] : {std::pair("q", 1u), std::pair("l", 2u)}) {
+    Insert(table, {1}, 5);  // "l" permits two samples of it
+    SamplerOptions options = Steps(Batches(table, 4));
+    options.rate_limiter_timeout = milliseconds(20);
+    options.end_on_timeout = true;
+    auto sampler = Make(options);
+    for (unsigned i = 0; i < last; ++i) EXPECT_THAT(Next(sampler.get()), SizeIs(4));
+    EXPECT_THAT(Next(sampler.get()), SizeIs(last));
+    EXPECT_EQ(NextStatus(sampler.get()).code(), StatusCode::kOutOfRange);
+  }
+}
+
+TEST_P(SamplerTest, GatheredStepsAreKeptForTheNextCall) {
+  SamplerOptions options = Steps(Batches("q", 5));
+  options.rate_limiter_timeout = milliseconds(20);
+  auto sampler = Make(options);
+  Insert("q", {1}, 3);
+  EXPECT_EQ(NextStatus(sampler.get()).code(), StatusCode::kDeadlineExceeded);
+  Insert("q", {2}, 3);
+  EXPECT_THAT(Next(sampler.get()), ElementsAre(1, 1, 1, 2, 2));
+}
+
+TEST_P(SamplerTest, AnItemWithoutStepsIsGivenBackAndTheNextOnesAreRead) {
+  InsertItems("q", {MakeItem(1, {Whole(Int32Chunk({1})), Whole(Int32Chunk({2, 3}))})});
+  auto sampler = Make(Steps(For("q")));
+  const Status status = NextStatus(sampler.get());
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("column [1] has length 2"));
+  Eventually([&] { return Table("q")->size() == 1; });
+  ASSERT_TRUE(Table("q")->Mutate({}, {1}).ok());
+  Insert("q", {2}, 2);
+  EXPECT_THAT(Next(sampler.get()), ElementsAre(2));
+}
+
+TEST_P(SamplerTest, StepsThatMakeNoBatchAreGivenBackOrPartial) {
+  InsertItems("q", {MakeItem(1, {Whole(Int32Chunk({1, 2, 3}))}),
+                    MakeItem(2, {Whole(Int32Chunk({1, 2}, {2}))})});
+  auto sampler = Make(Steps(Batches("q", 2)));
+  EXPECT_THAT(Next(sampler.get()), ElementsAre(1, 1));
+  EXPECT_EQ(NextStatus(sampler.get()).code(), StatusCode::kInvalidArgument);
+  Eventually([&] { return Table("q")->size() == 1 && Stats("q").partial == 1; });
+  Insert("q", {3}, 5);
+  sampler->Close();
+  EXPECT_EQ(Stats("q").in_flight, 0);
+}
+
+TEST_P(SamplerTest, NoStepFromBeforeAResetIsDelivered) {
+  for (const char* table : {"q", "u"}) {
+    Insert(table, Range(1, 10), 3);
+    auto sampler = Make(Steps(For(table)));
+    Next(sampler.get());
+    ASSERT_TRUE(Table(table)->Reset().ok());
+    Insert(table, Range(101, 110), 3);
+    for (int i = 0; i < 10; ++i) {
+      EXPECT_THAT(Next(sampler.get()), Each(testing::Gt(100u)));
+    }
+  }
+}
+
+TEST_P(SamplerTest, AnOpenItemIsNeverTooOld) {
+  Insert("lifo", {1}, 3);
+  SamplerOptions options = Steps(For("lifo"));
+  options.max_age = Duration::zero();
+  auto sampler = Make(options);
+  EXPECT_THAT(Next(sampler.get()), ElementsAre(1));
+  Insert("lifo", {2}, 3);
+  for (int i = 0; i < 2; ++i) EXPECT_THAT(Next(sampler.get()), ElementsAre(1));
+  EXPECT_THAT(Next(sampler.get()), ElementsAre(2));
+}
+
+TEST_P(SamplerTest, StreamsThatEndWhileAnItemIsOpenAreReopened) {
+  Insert("q", Range(1, 10), 3);
+  SamplerOptions options = Steps(Batches("q", 2));
+  options.max_samples_per_stream = 1;
+  auto sampler = Make(options);
+  std::vector<uint64_t> keys;
+  for (int i = 0; i < 15; ++i) {
+    for (const uint64_t key : Next(sampler.get())) keys.push_back(key);
+  }
+  EXPECT_TRUE(std::is_sorted(keys.begin(), keys.end()));
+  Eventually([&] { return Stats("q").delivered == 10; });
+  sampler->Close();
+  EXPECT_EQ(Stats("q").partial, 0);
+}
+
 // ---- freshness ----
 
 TEST_P(SamplerTest, NothingFromBeforeAResetIsDelivered) {
@@ -818,6 +1056,11 @@ TEST(SamplerOptionsTest, BadOnesAreRefusedByName) {
   EXPECT_THAT(refused([](auto* o) { o->max_samples = 0; }), HasSubstr("max_samples"));
   EXPECT_THAT(refused([](auto* o) { o->batch_size = 0; }), HasSubstr("batch_size"));
   EXPECT_THAT(refused([](auto* o) { o->pad_to_longest = true; }), HasSubstr("batch_size"));
+  EXPECT_THAT(refused([](auto* o) {
+                o->pad_to_longest = o->emit_steps = true;
+                o->batch_size = 2;
+              }),
+              HasSubstr("steps, which have no length"));
   EXPECT_THAT(refused([](auto* o) { o->consume_ahead = -1; }), HasSubstr("consume_ahead"));
   EXPECT_THAT(refused([](auto* o) { o->max_age = Duration(-1); }), HasSubstr("max_age"));
   EXPECT_THAT(refused([](auto* o) { o->rate_limiter_timeout = Duration(-1); }),

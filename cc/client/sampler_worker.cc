@@ -141,7 +141,7 @@ void SamplerWorker::WorkRetired() {
 bool SamplerWorker::WorkRetired(Retired* retired) {
   StreamRecord* const record = retired->record.get();
   SampleStream* const stream = record->stream.get();
-  const bool pending = !closing_ && buffer_->num_pending(*record) > 0;
+  const bool pending = !closing_ && buffer_->is_pending(*record);
   if (stream == nullptr) return !pending;
   SampleReply reply;
   while (stream->Take(kTakeItems, &reply)) {  // nothing, or void
@@ -189,7 +189,7 @@ void SamplerWorker::DropCurrent() {
   // Foreign ones count all as delivered, and samples that aren't used up do no harm.
   if (options_.consuming && current_->acknowledges) buffer_->DropSamples(current_.get());
   buffer_->EndStream(current_.get());
-  if (buffer_->num_pending(*current_) > 0) {
+  if (buffer_->is_pending(*current_)) {
     retired_.push_back({std::move(current_), false, true});
   }
   current_.reset();

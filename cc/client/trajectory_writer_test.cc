@@ -414,8 +414,8 @@ TEST_F(TrajectoryWriterTest, FinishTellsWhatItDroppedAndWhy) {
 
 class FinishTest : public TrajectoryWriterTest {
  protected:
-  // Finishes a writer of one item, whose first stream ends as the server goes away.
-  Status Finish(bool retry) {
+  // Finishes a writer with one item, which `server` is to deal with.
+  Status Finish(bool retry, const std::function<void()>& server) {
     const auto cache = std::make_shared<TableCache>(fake_, kTestAddress);
     TrajectoryWriterOptions options = Keep(10);
     options.validate_items = false;
@@ -423,17 +423,9 @@ class FinishTest : public TrajectoryWriterTest {
     const int c = writer->Column("x");
     RTF_RETURN_IF_ERROR(AppendFloat(writer.get(), c, 0));
     RTF_RETURN_IF_ERROR(CreateItem(writer.get(), "t", {Cells("x", c, 0, 1)}).status());
-    std::thread server([&] {
-      const auto peer = fake_->WaitForInsert(0);
-      ASSERT_TRUE(peer && peer->WaitForItems(1));
-      peer->End(UnavailableError("gone"));
-      if (!retry) return;
-      const auto successor = fake_->WaitForInsert(1);
-      ASSERT_TRUE(successor && successor->WaitForItems(1));
-      successor->ConfirmAll();
-    });
+    std::thread thread(server);
     const Status status = writer->Finish(retry, Soon());
-    server.join();
+    thread.join();
     return status;
   }
 
@@ -441,12 +433,21 @@ class FinishTest : public TrajectoryWriterTest {
 };
 
 TEST_F(FinishTest, WithRetryASuccessorMayConfirm) {
-  const Status status = Finish(/*retry=*/true);
+  const Status status = Finish(/*retry=*/true, [&] {
+    const auto peer = fake_->WaitForInsert(0);
+    ASSERT_TRUE(peer && peer->WaitForItems(1));
+    peer->End(UnavailableError("gone"));
+    const auto successor = fake_->WaitForInsert(1);
+    ASSERT_TRUE(successor && successor->WaitForItems(1));
+    successor->ConfirmAll();
+  });
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
 TEST_F(FinishTest, WithoutRetryTheFirstFailureIsTheEnd) {
-  const Status status = Finish(/*retry=*/false);
+  // Whether or not Finish has begun when the first stream ends.
+  fake_->EndNewInserts(UnavailableError("gone"));
+  const Status status = Finish(/*retry=*/false, [] {});
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_NE(status.message().find("1 items dropped; gone"), std::string::npos)
       << status.message();

@@ -12,12 +12,6 @@
 
 namespace reverb_tf {
 
-// The key of tensor `index` of a chunk that holds several columns (the form of row
-// writers); each becomes a chunk of its own. MixKey(key, 0) == key.
-inline uint64_t MixKey(uint64_t key, uint32_t index) {
-  return key ^ (index * 0x9e3779b97f4a7c15u);
-}
-
 // For `peer` kForeign numeric payloads go out Snappy-coded. DATA_LOSS if a chunk
 // doesn't decode.
 Result<grpc::ByteBuffer> EncodeInsertRequest(const InsertRequest& request, Peer peer);

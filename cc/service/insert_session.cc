@@ -32,12 +32,15 @@ template <typename Chunks>
 Result<Chunks> Select(const Chunks& all, const std::vector<uint64_t>& keys) {
   Chunks kept;
   for (const uint64_t key : keys) {
-    const auto it = all.by_key.find(key);
+    auto it = all.by_key.find(key);
     if (it == all.by_key.end()) {
       return FailedPreconditionError("keep_chunk_keys: chunk " + std::to_string(key) +
                                      " is not one of the stream's");
     }
-    Keep(it->second, &kept);
+    for (uint32_t index = 1; it != all.by_key.end(); ++index) {
+      Keep(it->second, &kept);
+      it = all.by_key.find(MixKey(key, index));
+    }
   }
   RTF_RETURN_IF_ERROR(CheckKept(kept));
   return kept;
@@ -150,7 +153,12 @@ Result<ItemPtr> InsertSession::MakeItem(const InsertItem& item, const KeptChunks
                                 ": its columns don't add up to its " +
                                 std::to_string(slices_.size()) + " slices");
   }
-  Result<ItemPtr> made = Item::Create(item.key, item.written_as_steps, columns_);
+  // A foreign peer's row of one leaf looks like a trajectory of one column: either may be
+  // meant.
+  const bool maybe_row =
+      peer_ == Peer::kForeign && columns_.size() == 1 && !columns_[0].squeeze;
+  Result<ItemPtr> made =
+      Item::Create(item.key, item.written_as_steps || maybe_row, columns_);
   slices_.clear();
   return made;
 }

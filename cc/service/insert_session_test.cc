@@ -106,6 +106,14 @@ TEST_F(InsertSessionTest, ForgetsUnlistedChunksAfterARequestWithItems) {
   EXPECT_EQ(Handle(RequestOf({}, {ItemOf(12, 1)})), StatusCode::kInternal);
 }
 
+TEST_F(InsertSessionTest, KeepsAllColumnsOfAListedChunk) {
+  const std::vector<uint64_t> columns = {1, MixKey(1, 1), MixKey(1, 2)};
+  EXPECT_EQ(Handle(RequestOf(columns, {ItemOf(10, 1)}, {1})), StatusCode::kOk);
+  EXPECT_EQ(Handle(RequestOf({}, {ItemOf(11, columns[1]), ItemOf(12, columns[2])})),
+            StatusCode::kOk);
+  EXPECT_THAT(Confirmed(), ElementsAre(10, 11, 12));
+}
+
 TEST_F(InsertSessionTest, RefusesToKeepAnUnknownChunkBeforeAnyEffect) {
   EXPECT_EQ(Handle(RequestOf({1}, {ItemOf(10, 1)}, {1, 3})),
             StatusCode::kFailedPrecondition);

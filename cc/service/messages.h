@@ -39,10 +39,17 @@ struct InsertItem {
   uint64_t sequence = 0;
 };
 
+// The key of tensor `index` of a chunk that holds several columns (the form of row
+// writers); each becomes a chunk of its own. MixKey(key, 0) == key.
+inline uint64_t MixKey(uint64_t key, uint32_t index) {
+  return key ^ (index * 0x9e3779b97f4a7c15u);
+}
+
 struct InsertRequest {
   std::vector<ChunkPtr> chunks;
   std::vector<InsertItem> items;
-  // After a request with items all other chunks of the stream are forgotten.
+  // After a request with items all other chunks of the stream are forgotten. A key
+  // keeps all the columns of its chunk.
   std::vector<uint64_t> keep_chunk_keys;
 };
 

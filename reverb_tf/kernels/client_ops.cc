@@ -1,6 +1,5 @@
 // The kernels of a client's ops: inputs become the arguments of ReverbClient and
 // ClientResource, their results outputs.
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,8 +12,8 @@
 #include "cc/base/mutex.h"
 #include "reverb_tf/kernels/bridge.h"
 #include "reverb_tf/kernels/client_resource.h"
-#include "reverb_tf/kernels/wait_threads.h"
-#include "tensorflow/core/framework/cancellation.h"
+#include "reverb_tf/kernels/inputs.h"
+#include "reverb_tf/kernels/waiting_op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/platform/errors.h"
@@ -23,8 +22,6 @@
 namespace reverb_tf {
 namespace {
 
-using tensorflow::AsyncOpKernel;
-using tensorflow::CancellationManager;
 using tensorflow::OpInputList;
 using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
@@ -35,7 +32,6 @@ using tensorflow::core::RefCountPtr;
 
 constexpr char kSharedName[] = "shared_name";
 constexpr char kServerAddress[] = "server_address";
-constexpr char kHandle[] = "handle";
 constexpr char kTable[] = "table";
 constexpr char kTables[] = "tables";
 constexpr char kData[] = "data";
@@ -47,31 +43,9 @@ constexpr char kInputTypes[] = "T";
 constexpr char kOutputTypes[] = "Toutput_list";
 constexpr char kOutputShapes[] = "output_shapes";
 constexpr char kEmitTrajectory[] = "emit_trajectory";
-constexpr char kTimeoutMs[] = "timeout_ms";
 constexpr char kRateLimiterTimeoutMs[] = "rate_limiter_timeout_ms";
 
-// Milliseconds, with -1 for ever.
-Duration Milliseconds(int64_t ms) {
-  constexpr int64_t kMost = Duration::max().count() / 1'000'000;
-  return ms < 0 || ms >= kMost ? kForever : Duration(ms * 1'000'000);
-}
-
 // ---- inputs ----
-
-absl::Status GetInput(OpKernelContext* ctx, const char* name, int rank,
-                      const tensorflow::Tensor** tensor) {
-  TF_RETURN_IF_ERROR(ctx->input(name, tensor));
-  if ((*tensor)->dims() == rank) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      name, " must be of rank ", rank, ", got shape ", (*tensor)->shape().DebugString()));
-}
-
-absl::Status GetString(OpKernelContext* ctx, const char* name, std::string* value) {
-  const tensorflow::Tensor* tensor = nullptr;
-  TF_RETURN_IF_ERROR(GetInput(ctx, name, 0, &tensor));
-  *value = tensor->scalar<tensorflow::tstring>()();
-  return absl::OkStatus();
-}
 
 absl::Status GetStrings(OpKernelContext* ctx, const char* name,
                         std::vector<std::string>* values) {
@@ -130,15 +104,6 @@ absl::Status GetPaths(OpKernelConstruction* ctx, size_t count,
   return absl::InvalidArgumentError(
       absl::StrCat(kPaths, " must be empty or have an entry for each of the ", count,
                    " tensors, got ", paths->size()));
-}
-
-absl::Status CheckTypes(const char* name, const tensorflow::DataTypeVector& types) {
-  for (const tensorflow::DataType type : types) {
-    if (IsSupported(static_cast<DType>(type))) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        name, ": no table can hold ", tensorflow::DataTypeString(type), "; cast it"));
-  }
-  return absl::OkStatus();
 }
 
 absl::Status GetSpecs(OpKernelConstruction* ctx, std::vector<TensorSpec>* specs) {
@@ -249,70 +214,7 @@ class ClientHandleOp : public OpKernel {
 
 // ---- calls ----
 
-// Runs Call on a thread that may wait, and ends its wait when the step is cancelled or
-// SIGINT comes.
-class ClientCallOp : public AsyncOpKernel {
- public:
-  explicit ClientCallOp(OpKernelConstruction* ctx) : AsyncOpKernel(ctx) {
-    int64_t timeout_ms = -1;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr(kTimeoutMs, &timeout_ms));
-    timeout_ = Milliseconds(timeout_ms);
-  }
-
-  void ComputeAsync(OpKernelContext* ctx, DoneCallback done) final {
-    ResourceHandle handle;
-    RefCountPtr<ClientResource> resource;
-    OP_REQUIRES_OK_ASYNC(ctx, tensorflow::HandleFromInput(ctx, kHandle, &handle), done);
-    OP_REQUIRES_OK_ASYNC(ctx, tensorflow::LookupResource(ctx, handle, &resource), done);
-    const auto state = std::make_shared<CallState>();
-    state->resource = std::move(resource);
-    CancellationManager* const manager = ctx->cancellation_manager();
-    if (manager != nullptr) {
-      state->token = manager->get_cancellation_token();
-      OP_REQUIRES_ASYNC(
-          ctx,
-          manager->RegisterCallback(state->token, [state] { state->is_cancelled = true; }),
-          absl::CancelledError("the step was cancelled"), done);
-    }
-    const Status started = WaitThreads::Get()->Run([this, ctx, manager, state, done] {
-      WaitOptions wait;
-      wait.timeout = timeout_;
-      wait.interrupted = [state] { return state->Interrupted(); };
-      ctx->SetStatus(Call(ctx, state->resource.get(), wait));
-      Finish(manager, state.get(), done);
-    });
-    if (started.ok()) return;
-    ctx->SetStatus(ToTfStatus(started));
-    Finish(manager, state.get(), done);
-  }
-
- protected:
-  virtual absl::Status Call(OpKernelContext* ctx, ClientResource* resource,
-                            const WaitOptions& wait) = 0;
-
- private:
-  struct CallState {
-    RefCountPtr<ClientResource> resource;
-    tensorflow::CancellationToken token = CancellationManager::kInvalidToken;
-    std::atomic<bool> is_cancelled{false};
-
-    Status Interrupted() const {
-      if (is_cancelled) return CancelledError("the step was cancelled");
-      if (IsInterrupted()) return CancelledError("interrupted (SIGINT)");
-      return OkStatus();
-    }
-  };
-
-  static void Finish(CancellationManager* manager, CallState* state,
-                     const DoneCallback& done) {
-    if (manager != nullptr) manager->DeregisterCallback(state->token);
-    // Before `done`: whoever waits for that may expect the last handle's end to be it.
-    state->resource.reset();
-    done();
-  }
-
-  Duration timeout_;
-};
+using ClientCallOp = WaitingOp<ClientResource>;
 
 class InsertOp : public ClientCallOp {
  public:
@@ -485,8 +387,9 @@ class UpdatePrioritiesOp : public ClientCallOp {
     for (size_t i = 0; i < keys.size(); ++i) updates[i] = {keys[i], priorities[i]};
     const auto reply = resource->client()->Mutate(table, updates, {}, wait);
     if (!reply.ok()) return ToTfStatus(reply.status());
-    ctx->set_output(0, tensorflow::Tensor(reply->updated));
-    ctx->set_output(1, tensorflow::Tensor(reply->not_found));
+    ctx->set_output(0, ToTfNumbers<int64_t, int64_t>({reply->updated}, /*batched=*/false));
+    ctx->set_output(1,
+                    ToTfNumbers<int64_t, int64_t>({reply->not_found}, /*batched=*/false));
     return absl::OkStatus();
   }
 };
@@ -504,8 +407,9 @@ class DeleteOp : public ClientCallOp {
     TF_RETURN_IF_ERROR(GetKeys(ctx, &keys));
     const auto reply = resource->client()->Mutate(table, {}, keys, wait);
     if (!reply.ok()) return ToTfStatus(reply.status());
-    ctx->set_output(0, tensorflow::Tensor(reply->deleted));
-    ctx->set_output(1, tensorflow::Tensor(reply->not_found));
+    ctx->set_output(0, ToTfNumbers<int64_t, int64_t>({reply->deleted}, /*batched=*/false));
+    ctx->set_output(1,
+                    ToTfNumbers<int64_t, int64_t>({reply->not_found}, /*batched=*/false));
     return absl::OkStatus();
   }
 };

@@ -34,6 +34,7 @@ using tensorflow::data::IteratorStateWriter;
 using tensorflow::data::SerializationContext;
 
 constexpr size_t kInfoFields = 5;
+constexpr char kTimestepOp[] = "ReverbTfTimestepDataset";
 constexpr char kEnd[] = "end";
 constexpr char kError[] = "error";
 // Keys of an iterator's checkpoint.
@@ -67,6 +68,7 @@ SamplerOptions ToSamplerOptions(const TrajectoryDatasetOptions& o, uint64_t iter
   s.seed_iterator = iterator;
   s.reconnect_timeout = ToDuration(o.reconnect_timeout_ms);
   s.end_on_timeout = o.on_timeout == kEnd;
+  s.emit_steps = o.timesteps;
   s.specs.emplace();
   for (size_t i = 0; i < o.paths.size(); ++i) {
     s.specs->push_back(
@@ -128,8 +130,7 @@ class TrajectoryDatasetOp::Dataset : public DatasetBase {
   const DataTypeVector& output_dtypes() const override { return dtypes_; }
   const std::vector<PartialTensorShape>& output_shapes() const override { return shapes_; }
   std::string DebugString() const override {
-    return "ReverbTfTrajectoryDatasetOp::Dataset('" + options_.table + "' at " +
-           options_.server_address + ")";
+    return type_string() + "('" + options_.table + "' at " + options_.server_address + ")";
   }
 
   int64_t CardinalityInternal(tensorflow::data::CardinalityOptions options) const override {
@@ -138,6 +139,7 @@ class TrajectoryDatasetOp::Dataset : public DatasetBase {
       return tensorflow::data::kUnknownCardinality;
     }
     if (o.max_samples <= 0) return tensorflow::data::kInfiniteCardinality;
+    if (o.timesteps) return tensorflow::data::kUnknownCardinality;
     if (!IsBatched(o)) return o.max_samples;
     const bool partial = o.max_samples % o.batch_size != 0 && !o.drop_remainder;
     return o.max_samples / o.batch_size + (partial ? 1 : 0);
@@ -302,7 +304,7 @@ absl::Status TrajectoryDatasetOp::Dataset::AsGraphDefInternal(
   add(kMaxSamples, o.max_samples);
   add(kBatchSize, o.batch_size);
   add(kDropRemainder, o.drop_remainder);
-  add(kPadToLongest, o.pad_to_longest);
+  if (!o.timesteps) add(kPadToLongest, o.pad_to_longest);
   add(kOnTimeout, o.on_timeout);
   add(kConsumeAhead, o.consume_ahead);
   add(kMaxAgeMs, o.max_age_ms);
@@ -312,6 +314,7 @@ absl::Status TrajectoryDatasetOp::Dataset::AsGraphDefInternal(
 
 TrajectoryDatasetOp::TrajectoryDatasetOp(OpKernelConstruction* ctx) : DatasetOpKernel(ctx) {
   TrajectoryDatasetOptions& o = attrs_;
+  o.timesteps = type_string() == kTimestepOp;
   OP_REQUIRES_OK(ctx, ctx->GetAttr(kDtypes, &o.dtypes));
   OP_REQUIRES_OK(ctx, ctx->GetAttr(kShapes, &o.shapes));
   OP_REQUIRES_OK(ctx, ctx->GetAttr(kPaths, &o.paths));
@@ -322,7 +325,7 @@ TrajectoryDatasetOp::TrajectoryDatasetOp(OpKernelConstruction* ctx) : DatasetOpK
   OP_REQUIRES_OK(ctx, ctx->GetAttr(kMaxSamples, &o.max_samples));
   OP_REQUIRES_OK(ctx, ctx->GetAttr(kBatchSize, &o.batch_size));
   OP_REQUIRES_OK(ctx, ctx->GetAttr(kDropRemainder, &o.drop_remainder));
-  OP_REQUIRES_OK(ctx, ctx->GetAttr(kPadToLongest, &o.pad_to_longest));
+  if (!o.timesteps) OP_REQUIRES_OK(ctx, ctx->GetAttr(kPadToLongest, &o.pad_to_longest));
   OP_REQUIRES_OK(ctx, ctx->GetAttr(kOnTimeout, &o.on_timeout));
   OP_REQUIRES_OK(ctx, ctx->GetAttr(kConsumeAhead, &o.consume_ahead));
   OP_REQUIRES_OK(ctx, ctx->GetAttr(kMaxAgeMs, &o.max_age_ms));
@@ -362,6 +365,8 @@ void TrajectoryDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase** output
 }
 
 REGISTER_KERNEL_BUILDER(Name("ReverbTfTrajectoryDataset").Device(::tensorflow::DEVICE_CPU),
+                        TrajectoryDatasetOp);
+REGISTER_KERNEL_BUILDER(Name(kTimestepOp).Device(::tensorflow::DEVICE_CPU),
                         TrajectoryDatasetOp);
 
 }  // namespace reverb_tf

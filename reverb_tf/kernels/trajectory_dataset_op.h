@@ -1,4 +1,4 @@
-// The kernel behind TrajectoryDataset.
+// The kernel behind TrajectoryDataset and TimestepDataset.
 #ifndef REVERB_TF_REVERB_TF_KERNELS_TRAJECTORY_DATASET_OP_H_
 #define REVERB_TF_REVERB_TF_KERNELS_TRAJECTORY_DATASET_OP_H_
 
@@ -12,6 +12,7 @@ namespace reverb_tf {
 
 // The op's attrs and inputs, in the units of its documentation.
 struct TrajectoryDatasetOptions {
+  bool timesteps = false;  // elements are steps of items
   std::string server_address;
   std::string table;
   int64_t seed = -1;
@@ -33,8 +34,8 @@ struct TrajectoryDatasetOptions {
   int64_t reconnect_timeout_ms = -1;
 };
 
-// Makes datasets of a table's samples. All sampling is done by Sampler (cc/api); here
-// attrs become its options and its batches tensors.
+// Makes datasets of a table's samples, or of their steps. All sampling is done by Sampler
+// (cc/api); here attrs become its options and its batches tensors.
 class TrajectoryDatasetOp : public tensorflow::data::DatasetOpKernel {
  public:
   static constexpr char kDatasetType[] = "ReverbTfTrajectory";

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "reverb_tf/ops/shape_checks.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -15,19 +16,6 @@ namespace {
 using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
-
-absl::Status CheckRank(InferenceContext* c, const char* name, int rank) {
-  std::vector<ShapeHandle> shapes;
-  TF_RETURN_IF_ERROR(c->input(name, &shapes));
-  ShapeHandle unused;
-  for (const ShapeHandle shape : shapes) {
-    const absl::Status status = c->WithRank(shape, rank, &unused);
-    if (!status.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ": ", status.message()));
-    }
-  }
-  return absl::OkStatus();
-}
 
 // A list attr that describes the tensors of another one may be left empty.
 absl::Status CheckPerTensor(const char* name, size_t got, size_t tensors) {

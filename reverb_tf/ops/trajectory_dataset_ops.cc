@@ -70,5 +70,47 @@ reconnect_timeout_ms: How long a lost server is tried again; -1 for ever.
 metadata: Of tf.data.
 )doc");
 
+REGISTER_OP("ReverbTfTimestepDataset")
+    .Input("server_address: string")
+    .Input("table: string")
+    .Input("seed: int64")
+    .Output("handle: variant")
+    .Attr("dtypes: list(type) >= 6")
+    .Attr("shapes: list(shape) >= 6")
+    .Attr("paths: list(string) >= 1")
+    .Attr("max_in_flight_samples_per_worker: int = -1")
+    .Attr("num_workers_per_iterator: int = -1")
+    .Attr("max_samples_per_stream: int = -1")
+    .Attr("rate_limiter_timeout_ms: int = -1")
+    .Attr("max_samples: int = -1")
+    .Attr("batch_size: int = 0")
+    .Attr("drop_remainder: bool = false")
+    .Attr("on_timeout: {'end', 'error'} = 'end'")
+    .Attr("consume_ahead: int = 0")
+    .Attr("max_age_ms: int = -1")
+    .Attr("reconnect_timeout_ms: int = -1")
+    .Attr("metadata: string = ''")
+    .SetIsStateful()
+    .SetShapeFn(ScalarsToScalar)
+    .Doc(R"doc(
+Samples of a table, step by step.
+
+An element is a step: its item's info (key uint64, probability float64, table_size int64,
+priority float64, times_sampled int32), then the step's cells in the order of `paths`. With
+`batch_size` all of them have a batch dimension in front; a batch goes on with the next
+item's steps where an item ends. Inputs and attrs that aren't listed are those of
+ReverbTfTrajectoryDataset.
+
+handle: The dataset.
+shapes: Of one step, without batch dimension.
+max_in_flight_samples_per_worker: Items asked for per round and worker; -1 for
+  max(2 * batch_size, 16).
+max_samples: Items delivered in all; -1 for no bound.
+batch_size: Steps of an element; 0 for one without batch dimension.
+drop_remainder: Drop a short last batch: items of which no step was delivered are given
+  back.
+consume_ahead: Items held beyond those asked for, of tables that use items up.
+)doc");
+
 }  // namespace
 }  // namespace reverb_tf
