@@ -3,6 +3,7 @@
 #include <atomic>
 #include <utility>
 
+#include "cc/base/buffer.h"
 #include "cc/base/mutex.h"
 #include "cc/client/client_impl.h"
 #include "cc/client/local_transport.h"
@@ -149,6 +150,9 @@ class Api : public ReverbApi {
 extern "C" __attribute__((visibility("default"))) const reverb_tf::ReverbApi* reverb_tf_api(
     int version) {
   // Never destroyed: callers keep the pointer for the life of the process.
-  static const reverb_tf::Api* const api = new reverb_tf::Api;
+  static const reverb_tf::Api* const api = [] {
+    reverb_tf::KeepFreedMemory();
+    return new reverb_tf::Api;
+  }();
   return version == reverb_tf::kReverbApiVersion ? api : nullptr;
 }

@@ -117,4 +117,10 @@ BufferPtr Buffer::CopyOf(std::string_view bytes) {
 
 void ReleasePooledBuffers() { Pool::Get().Clear(); }
 
+void KeepFreedMemory() {
+  // Freeing a mapped block lifts the thresholds to its size and twice that (mallopt(3)).
+  void* volatile block = std::malloc(31 << 20);
+  std::free(block);
+}
+
 }  // namespace reverb_tf

@@ -45,6 +45,12 @@ using BufferPtr = RefPtr<Buffer>;
 // Gives the pool's memory back to the operating system.
 void ReleasePooledBuffers();
 
+// Has glibc's malloc keep up to 62 MB of free memory per arena rather than return it at
+// once: gRPC receives into blocks that it allocates and frees for each message, and
+// faulting their pages in anew costs more than the copies. Settings of the environment
+// (MALLOC_…) stay in force.
+void KeepFreedMemory();
+
 }  // namespace reverb_tf
 
 #endif  // REVERB_TF_CC_BASE_BUFFER_H_

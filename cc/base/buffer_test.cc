@@ -1,6 +1,9 @@
 #include "cc/base/buffer.h"
 
+#include <malloc.h>
+
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -60,6 +63,14 @@ TEST(BufferTest, BuffersInUseAreNotHandedOutTwice) {
   }
   for (std::thread& t : threads) t.join();
   EXPECT_EQ(damaged, std::vector<int>(4));
+}
+
+TEST(KeepFreedMemoryTest, BlocksOfMegabytesAreNoLongerMappedOneByOne) {
+  KeepFreedMemory();
+  const size_t mapped = mallinfo2().hblks;
+  void* volatile block = std::malloc(4 << 20);
+  EXPECT_EQ(mallinfo2().hblks, mapped);
+  std::free(block);
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ void SamplerWorker::Pump() {
 }
 
 bool SamplerWorker::Work() {
-  const bool took = TakeReplies();
+  const bool took = TakeReply();
   if (!current_) return true;  // it broke the protocol
   if (CheckFinished()) return true;
   if (!current_->stream->can_send()) return took;
@@ -262,19 +262,15 @@ void SamplerWorker::Send(SampleRequest request) {
   if (lost_since_ && !probe_) ProbeServer();
 }
 
-bool SamplerWorker::TakeReplies() {
-  bool any = false;
-  SampleReply reply;
+bool SamplerWorker::TakeReply() {
   // In process nothing comes unasked but notices of resets, which are heard otherwise.
-  while (current_ && !(current_->local && requests_.empty()) &&
-         current_->stream->Take(kTakeItems, &reply)) {
-    any = true;
-    NoteConnected();
-    TakeIn(std::move(reply));
-    AssembleAll();
-    reply = SampleReply();
-  }
-  return any;
+  if (current_->local && requests_.empty()) return false;
+  SampleReply reply;
+  if (!current_->stream->Take(kTakeItems, &reply)) return false;
+  NoteConnected();
+  TakeIn(std::move(reply));
+  AssembleAll();
+  return true;
 }
 
 void SamplerWorker::TakeIn(SampleReply reply) {

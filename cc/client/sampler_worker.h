@@ -68,7 +68,7 @@ class SamplerWorker {
   void Retire(bool withdraw);
   void WorkRetired();
   bool WorkRetired(Retired* retired);  // true when it is gone
-  bool TakeReplies();
+  bool TakeReply();
   void TakeIn(SampleReply reply);
   bool CheckFinished();
   void Send(SampleRequest request);
