@@ -474,6 +474,7 @@ def test_a_bad_host_is_refused():
 
 NAMES = {
     '': 'Client Writer TFClient Server Table TrajectoryWriter TrajectoryColumn TrajectoryDataset '
+    'TimestepDataset TFTrajectoryWriter timestep_dataset tf_trajectory_writer '
     'ReplaySample SampleInfo ReverbError DeadlineExceededError selectors rate_limiters '
     'structured errors StructuredWriter Sampler PaddedSample MutateResult signature_from '
     'set_default_timeout get_default_timeout build_info data compat cc client item_selectors '
@@ -494,6 +495,7 @@ NAMES = {
     'pattern_from_transform td_error unpack_pattern',
     'trajectory_writer': 'TrajectoryColumn TrajectoryWriter _ColumnHistory',
     'trajectory_dataset': 'TrajectoryDataset',
+    'timestep_dataset': 'TimestepDataset',
     'tf_client': 'TFClient',
     'platform': 'default',
     'platform.default': 'ensure_tf_install load_op_library',

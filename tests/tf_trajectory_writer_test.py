@@ -646,7 +646,10 @@ INTERRUPTED = """
         writer.create_item('full', 1.0, [writer.history['x'][:]])
     when = []
 
+    flushing = threading.Event()
+
     def interrupt():
+        flushing.wait()
         while not probe.server_info()['full'].num_waiting_inserts:
             time.sleep(0.01)
         when.append(time.monotonic())
@@ -656,9 +659,11 @@ INTERRUPTED = """
     def flush():
         writer.flush()
 
+    traced = flush.get_concrete_function()
     threading.Thread(target=interrupt, daemon=True).start()
     try:
-        flush()
+        flushing.set()
+        traced()
     except KeyboardInterrupt:
         print('interrupted', time.monotonic() - when[0] < 1)
     print(writer.close(timeout=0).numpy())
