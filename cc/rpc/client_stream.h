@@ -9,23 +9,21 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 
+#include "cc/base/mutex.h"
 #include "cc/base/status.h"
+#include "cc/rpc/completion_thread.h"
 #include "cc/rpc/open_calls.h"
 #include "cc/rpc/status_codec.h"
 
 namespace reverb_tf {
 
-// Owns itself until gRPC is done with it; the stream object that the client holds
-// has a shared_ptr. A hold keeps the call open until Release, so that operations
-// may be started from any thread before.
-//
-// The mutex is recursive since gRPC may run a reaction inside Start*.
-class ClientStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-                     public std::enable_shared_from_this<ClientStream> {
+// Owns itself until gRPC is done with it; the stream object that the client holds has a
+// shared_ptr. Its reactions run on the queue's thread, one at a time.
+class ClientStream : public std::enable_shared_from_this<ClientStream> {
  public:
   // `on_peer` is told, once known, whether the server is of this project.
   ClientStream(OpenCalls::Token open, std::function<void()> on_ready,
@@ -36,59 +34,56 @@ class ClientStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byte
     context_.AddMetadata(kPeerKey, kPeerRevision);
   }
 
-  void Start(grpc::GenericStub* stub, const std::string& method) {
+  void Start(grpc::GenericStub* stub, const std::string& method,
+             grpc::CompletionQueue* queue) {
+    MutexLock lock(&mu_);
     self_ = shared_from_this();
-    stub->PrepareBidiStreamingCall(&context_, method, grpc::StubOptions(), this);
-    AddHold();
-    StartRead(&incoming_);
-    StartCall();
+    call_ = stub->PrepareCall(&context_, method, queue);
+    call_->StartCall(on_started_.tag());
   }
 
   bool can_send() const {
-    std::lock_guard<std::recursive_mutex> lock(mu_);
-    return !writing_ && !half_closed_ && !status_;
+    MutexLock lock(&mu_);
+    return !outgoing_ && !half_closed_ && !status_;
   }
   void Send(grpc::ByteBuffer message) {
-    std::lock_guard<std::recursive_mutex> lock(mu_);
-    if (released_ || half_closed_ || status_) return;
+    MutexLock lock(&mu_);
+    if (reads_over_ || half_closed_ || status_) return;
     outgoing_ = std::move(message);
-    writing_ = true;
-    StartWrite(&outgoing_);
+    WriteOn();
   }
   void HalfClose() {
-    std::lock_guard<std::recursive_mutex> lock(mu_);
-    if (std::exchange(half_closed_, true) || released_) return;
-    if (!writing_) StartWritesDone();
+    MutexLock lock(&mu_);
+    half_closed_ = true;
+    WriteOn();
   }
   void Cancel() { context_.TryCancel(); }
 
   // The next message; reads on.
   bool Take(grpc::ByteBuffer* message) {
-    std::lock_guard<std::recursive_mutex> lock(mu_);
+    MutexLock lock(&mu_);
     if (received_.empty()) return false;
     *message = std::move(received_.front());
     received_.pop_front();
-    MaybeRead();
+    ReadOn();
     return true;
   }
   std::optional<Status> finished() const {
-    std::lock_guard<std::recursive_mutex> lock(mu_);
+    MutexLock lock(&mu_);
     return received_.empty() ? status_ : std::nullopt;
   }
 
   // The owner's goodbye: cancels; no callback runs after it returned.
   void Release() {
     {
-      std::lock_guard<std::recursive_mutex> lock(callback_mu_);
+      MutexLock lock(&callback_mu_);
       on_ready_ = nullptr;
       on_peer_ = nullptr;
     }
     context_.TryCancel();
-    {
-      std::lock_guard<std::recursive_mutex> lock(mu_);
-      if (std::exchange(released_, true)) return;
-    }
-    RemoveHold();
+    MutexLock lock(&mu_);
+    released_ = true;
+    ReadOn();  // which fails
   }
 
  private:
@@ -96,81 +91,118 @@ class ClientStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byte
   // flow control then slows the server.
   static constexpr size_t kMaxReceived = 2;
 
-  void MaybeRead() {
-    if (reading_ || reads_over_ || released_ || received_.size() >= kMaxReceived) return;
+  void ReadOn() REQUIRES(mu_) {
+    if (!has_metadata_ || reading_ || reads_over_) return;
+    if (received_.size() >= kMaxReceived && !released_) return;
     reading_ = true;
-    StartRead(&incoming_);
+    call_->Read(&incoming_, on_read_.tag());
   }
 
-  void OnReadInitialMetadataDone(bool ok) override {
-    if (!ok) return;
-    const bool own = context_.GetServerInitialMetadata().count(kPeerKey) > 0;
-    std::lock_guard<std::recursive_mutex> lock(callback_mu_);
-    if (on_peer_) on_peer_(own);
+  // Starts the write that is due, one at a time.
+  void WriteOn() REQUIRES(mu_) {
+    if (!started_ || writing_ || reads_over_) return;
+    if (outgoing_) {
+      writing_ = true;
+      call_->Write(*outgoing_, on_written_.tag());
+    } else if (half_closed_ && !said_done_) {
+      writing_ = said_done_ = true;
+      call_->WritesDone(on_written_.tag());
+    }
   }
 
-  void OnReadDone(bool ok) override {
+  // No more can be read, and so nothing more be started but the end.
+  void EndReads() REQUIRES(mu_) {
+    reads_over_ = true;
+    if (!writing_) call_->Finish(&grpc_status_, on_finished_.tag());
+  }
+
+  void OnStarted(bool ok) {
+    MutexLock lock(&mu_);
+    started_ = true;
+    if (!ok) return EndReads();
+    call_->ReadInitialMetadata(on_metadata_.tag());
+    WriteOn();
+  }
+
+  void OnMetadata(bool ok) {
+    if (ok) {
+      const bool own = context_.GetServerInitialMetadata().count(kPeerKey) > 0;
+      MutexLock lock(&callback_mu_);
+      if (on_peer_) on_peer_(own);
+    }
+    MutexLock lock(&mu_);
+    has_metadata_ = true;
+    ReadOn();
+  }
+
+  void OnRead(bool ok) {
     {
-      std::lock_guard<std::recursive_mutex> lock(mu_);
+      MutexLock lock(&mu_);
       reading_ = false;
       if (ok) {
         received_.push_back(std::move(incoming_));
         incoming_ = grpc::ByteBuffer();
-        MaybeRead();
+        ReadOn();
       } else {
-        reads_over_ = true;
-        // The server ended the stream: nothing more can be started.
-        ReleaseHoldOnce();
+        EndReads();
       }
     }
     NotifyReady();
   }
 
-  void OnWriteDone(bool ok) override {
+  void OnWritten(bool) {
     {
-      std::lock_guard<std::recursive_mutex> lock(mu_);
+      MutexLock lock(&mu_);
       writing_ = false;
-      outgoing_.Clear();
-      if (half_closed_ && ok && !released_) StartWritesDone();
+      outgoing_.reset();
+      if (reads_over_) return EndReads();
+      WriteOn();
     }
     NotifyReady();
   }
 
-  void OnDone(const grpc::Status& status) override {
+  void OnFinished(bool) {
     {
-      std::lock_guard<std::recursive_mutex> lock(mu_);
-      status_ = FromGrpc(status);
+      MutexLock lock(&mu_);
+      status_ = FromGrpc(grpc_status_);
     }
     NotifyReady();
-    self_.reset();
-  }
-
-  void ReleaseHoldOnce() {
-    if (std::exchange(released_, true)) return;
-    RemoveHold();
+    const std::shared_ptr<ClientStream> last = std::move(self_);
   }
 
   void NotifyReady() {
-    std::lock_guard<std::recursive_mutex> lock(callback_mu_);
+    MutexLock lock(&callback_mu_);
     if (on_ready_) on_ready_();
   }
 
+  using Reaction = MemberCompletion<ClientStream>;
+  Reaction on_started_{this, &ClientStream::OnStarted};
+  Reaction on_metadata_{this, &ClientStream::OnMetadata};
+  Reaction on_read_{this, &ClientStream::OnRead};
+  Reaction on_written_{this, &ClientStream::OnWritten};
+  Reaction on_finished_{this, &ClientStream::OnFinished};
+
   const OpenCalls::Token open_;  // outlives context_
   grpc::ClientContext context_;
-  std::recursive_mutex callback_mu_;
-  std::function<void()> on_ready_;
-  std::function<void(bool)> on_peer_;
+  Mutex callback_mu_;
+  std::function<void()> on_ready_ GUARDED_BY(callback_mu_);
+  std::function<void(bool)> on_peer_ GUARDED_BY(callback_mu_);
 
-  mutable std::recursive_mutex mu_;
-  bool writing_ = false;
-  bool reading_ = true;
-  bool half_closed_ = false;
-  bool reads_over_ = false;
-  bool released_ = false;  // the hold is gone: nothing may be started
-  std::optional<Status> status_;
-  std::deque<grpc::ByteBuffer> received_;
+  mutable Mutex mu_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_ GUARDED_BY(mu_);
+  bool started_ GUARDED_BY(mu_) = false;
+  bool has_metadata_ GUARDED_BY(mu_) = false;
+  bool reading_ GUARDED_BY(mu_) = false;
+  bool writing_ GUARDED_BY(mu_) = false;
+  bool half_closed_ GUARDED_BY(mu_) = false;  // the client wants no more to be sent
+  bool said_done_ GUARDED_BY(mu_) = false;    // the server was told
+  bool reads_over_ GUARDED_BY(mu_) = false;
+  bool released_ GUARDED_BY(mu_) = false;
+  std::optional<Status> status_ GUARDED_BY(mu_);
+  std::deque<grpc::ByteBuffer> received_ GUARDED_BY(mu_);
   grpc::ByteBuffer incoming_;
-  grpc::ByteBuffer outgoing_;
+  std::optional<grpc::ByteBuffer> outgoing_ GUARDED_BY(mu_);
+  grpc::Status grpc_status_;
   std::shared_ptr<ClientStream> self_;
 };
 

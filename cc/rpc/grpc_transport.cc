@@ -8,6 +8,7 @@
 
 #include "cc/base/mutex.h"
 #include "cc/rpc/client_stream.h"
+#include "cc/rpc/completion_thread.h"
 #include "cc/rpc/control_codec.h"
 #include "cc/rpc/insert_codec.h"
 #include "cc/rpc/open_calls.h"
@@ -49,13 +50,22 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
 template <typename Request, typename Response>
 class UnaryCall : public Call {
  public:
-  struct State {
+  // Owns itself until the reply is there.
+  struct State final : Completion {
     OpenCalls::Token open;  // outlives the context
     grpc::ClientContext context;
-    Request request;
     Response response;
+    grpc::Status status;
+    std::unique_ptr<grpc::ClientAsyncResponseReader<Response>> reader;
     std::recursive_mutex mu;  // held while `done` runs
     std::function<void(const grpc::Status&, State*)> done;
+    std::shared_ptr<State> self;
+
+    void Run(bool) override {
+      const std::shared_ptr<State> last = std::move(self);
+      std::lock_guard<std::recursive_mutex> lock(mu);
+      if (done) done(status, this);
+    }
   };
 
   explicit UnaryCall(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -191,7 +201,7 @@ class GrpcTransport : public Transport {
 
   std::unique_ptr<Call> GetServerInfo(Done<ServerInfo> done) override {
     return Start<pb::ServerInfoRequest, pb::ServerInfoResponse>(
-        &pb::ReverbService::Stub::async_interface::ServerInfo, {},
+        &pb::ReverbService::Stub::AsyncServerInfo, {},
         [done](const Status& status, const pb::ServerInfoResponse& response) {
           done(status.ok() ? FromProto(response) : Result<ServerInfo>(status));
         });
@@ -201,7 +211,7 @@ class GrpcTransport : public Transport {
     pb::MutatePrioritiesRequest message;
     ToProto(request, &message);
     return Start<pb::MutatePrioritiesRequest, pb::MutatePrioritiesResponse>(
-        &pb::ReverbService::Stub::async_interface::MutatePriorities, std::move(message),
+        &pb::ReverbService::Stub::AsyncMutatePriorities, message,
         [done](const Status& status, const pb::MutatePrioritiesResponse& r) {
           if (!status.ok()) return done(status);
           if (!r.has_counts()) return done(MutateCounts{-1, -1, -1});
@@ -213,7 +223,7 @@ class GrpcTransport : public Transport {
     pb::ResetRequest message;
     message.set_table(std::move(table));
     return Start<pb::ResetRequest, pb::ResetResponse>(
-        &pb::ReverbService::Stub::async_interface::Reset, std::move(message),
+        &pb::ReverbService::Stub::AsyncReset, message,
         [done](const Status& status, const pb::ResetResponse&) {
           done(status.ok() ? Result<bool>(true) : Result<bool>(status));
         });
@@ -221,7 +231,7 @@ class GrpcTransport : public Transport {
 
   std::unique_ptr<Call> Checkpoint(Done<std::string> done) override {
     return Start<pb::CheckpointRequest, pb::CheckpointResponse>(
-        &pb::ReverbService::Stub::async_interface::Checkpoint, {},
+        &pb::ReverbService::Stub::AsyncCheckpoint, {},
         [done](const Status& status, const pb::CheckpointResponse& response) {
           done(status.ok() ? Result<std::string>(response.checkpoint_path())
                            : Result<std::string>(status));
@@ -235,7 +245,7 @@ class GrpcTransport : public Transport {
                                                    SetPeer(peer, own);
                                                    on_ready();
                                                  });
-    stream->Start(&generic_, "/deepmind.reverb.ReverbService/InsertStream");
+    stream->Start(&generic_, "/deepmind.reverb.ReverbService/InsertStream", thread_->queue());
     // Servers of other implementations keep silent until the first item is in.
     std::unique_ptr<Call> probe;
     if (peer_->load() == PeerKind::kUnknown) {
@@ -248,7 +258,7 @@ class GrpcTransport : public Transport {
     auto stream =
         std::make_shared<ClientStream>(open_calls_.Enter(), std::move(on_ready),
                                        [peer = peer_](bool own) { SetPeer(peer, own); });
-    stream->Start(&generic_, "/deepmind.reverb.ReverbService/SampleStream");
+    stream->Start(&generic_, "/deepmind.reverb.ReverbService/SampleStream", thread_->queue());
     return std::make_unique<GrpcSampleStream>(std::move(stream));
   }
 
@@ -257,16 +267,17 @@ class GrpcTransport : public Transport {
 
  private:
   template <typename Request, typename Response>
-  using Method = void (pb::ReverbService::Stub::async_interface::*)(
-      grpc::ClientContext*, const Request*, Response*, std::function<void(grpc::Status)>);
+  using Method = std::unique_ptr<grpc::ClientAsyncResponseReader<Response>> (
+      pb::ReverbService::Stub::*)(grpc::ClientContext*, const Request&,
+                                  grpc::CompletionQueue*);
 
   template <typename Request, typename Response, typename Handler>
-  std::unique_ptr<Call> Start(Method<Request, Response> method, Request request,
+  std::unique_ptr<Call> Start(Method<Request, Response> method, const Request& request,
                               Handler handler) {
     using Unary = UnaryCall<Request, Response>;
     auto state = std::make_shared<typename Unary::State>();
+    std::lock_guard<std::recursive_mutex> lock(state->mu);
     state->open = open_calls_.Enter();
-    state->request = std::move(request);
     state->context.AddMetadata(kPeerKey, kPeerRevision);
     state->done = [handler, peer = peer_](const grpc::Status& status,
                                           typename Unary::State* s) {
@@ -275,14 +286,13 @@ class GrpcTransport : public Transport {
       }
       handler(FromGrpc(status), s->response);
     };
-    (stub_->async()->*method)(&state->context, &state->request, &state->response,
-                              [state](grpc::Status status) {
-                                std::lock_guard<std::recursive_mutex> lock(state->mu);
-                                if (state->done) state->done(status, state.get());
-                              });
+    state->self = state;
+    state->reader = (stub_.get()->*method)(&state->context, request, thread_->queue());
+    state->reader->Finish(&state->response, &state->status, state->tag());
     return std::make_unique<Unary>(state);
   }
 
+  const std::shared_ptr<CompletionThread> thread_ = CompletionThread::Get();
   OpenCalls open_calls_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<pb::ReverbService::Stub> stub_;
