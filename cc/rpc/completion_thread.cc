@@ -15,9 +15,8 @@ constexpr unsigned kCoresPerThread = 4;
 struct Threads {
   Mutex mu;
   std::vector<std::weak_ptr<CompletionThread>> slots GUARDED_BY(mu) =
-      std::vector<std::weak_ptr<CompletionThread>>(
-          std::clamp(std::thread::hardware_concurrency() / kCoresPerThread, 1u,
-                     kMostThreads));
+      std::vector<std::weak_ptr<CompletionThread>>(std::clamp(
+          std::thread::hardware_concurrency() / kCoresPerThread, 1u, kMostThreads));
   size_t next GUARDED_BY(mu) = 0;
 };
 

@@ -24,8 +24,7 @@ class Completion {
 template <typename T>
 class MemberCompletion final : public Completion {
  public:
-  MemberCompletion(T* object, void (T::*method)(bool))
-      : object_(object), method_(method) {}
+  MemberCompletion(T* object, void (T::*method)(bool)) : object_(object), method_(method) {}
   void Run(bool ok) override { (object_->*method_)(ok); }
 
  private:

@@ -245,7 +245,8 @@ class GrpcTransport : public Transport {
                                                    SetPeer(peer, own);
                                                    on_ready();
                                                  });
-    stream->Start(&generic_, "/deepmind.reverb.ReverbService/InsertStream", thread_->queue());
+    stream->Start(&generic_, "/deepmind.reverb.ReverbService/InsertStream",
+                  thread_->queue());
     // Servers of other implementations keep silent until the first item is in.
     std::unique_ptr<Call> probe;
     if (peer_->load() == PeerKind::kUnknown) {
@@ -258,7 +259,8 @@ class GrpcTransport : public Transport {
     auto stream =
         std::make_shared<ClientStream>(open_calls_.Enter(), std::move(on_ready),
                                        [peer = peer_](bool own) { SetPeer(peer, own); });
-    stream->Start(&generic_, "/deepmind.reverb.ReverbService/SampleStream", thread_->queue());
+    stream->Start(&generic_, "/deepmind.reverb.ReverbService/SampleStream",
+                  thread_->queue());
     return std::make_unique<GrpcSampleStream>(std::move(stream));
   }
 

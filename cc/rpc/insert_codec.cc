@@ -169,7 +169,7 @@ struct WireTensor {
   DType dtype = DType::kInvalid;
   std::vector<int64_t> dims;
   bool bad_shape = false;
-  std::string small;  // payload below kReferenceBytes
+  std::string small;  // payload below kShareBytes
   BufferPtr large;
 };
 
@@ -221,7 +221,7 @@ void ReadTensor(WireReader* in, WireTensor* tensor) {
       ReadShape(in, tensor);
     } else if (field == 4 && type == WireType::kBytes) {
       const size_t n = in->ReadLength();
-      if (n < WireWriter::kReferenceBytes) {
+      if (n < WireReader::kShareBytes) {
         std::string scratch;
         tensor->small = in->ReadView(n, &scratch);
         tensor->large = nullptr;

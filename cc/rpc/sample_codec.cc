@@ -4,9 +4,9 @@
 #include <cstring>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
+#include "cc/core/key_map.h"
 #include "cc/rpc/wire_reader.h"
 #include "cc/rpc/wire_writer.h"
 
@@ -49,16 +49,17 @@ class RowsTable {
 
   uint32_t Add(const ChunkSlice& slice) {
     const int32_t end = slice.offset + slice.length;
-    const auto [it, is_new] =
-        index_.try_emplace(slice.chunk.get(), static_cast<uint32_t>(entries_.size()));
-    if (is_new) {
+    uint32_t& place =
+        index_.FindOrAdd(reinterpret_cast<uintptr_t>(slice.chunk.get()))->place;
+    if (place == 0) {
       entries_.push_back({slice.chunk, slice.offset, end, SpecOf(*slice.chunk)});
+      place = static_cast<uint32_t>(entries_.size());
     } else {
-      Entry& e = entries_[it->second];
+      Entry& e = entries_[place - 1];
       e.begin = std::min(e.begin, slice.offset);
       e.end = std::max(e.end, end);
     }
-    return it->second;
+    return place - 1;
   }
 
   // Rows can be cut out of plain numeric chunks only.
@@ -87,7 +88,12 @@ class RowsTable {
     return static_cast<uint32_t>(specs_.size() - 1);
   }
 
-  std::unordered_map<const Chunk*, uint32_t> index_;
+  struct Place {
+    uint32_t place = 0;  // its index and one
+    static bool IsEmpty(const Place& p) { return p.place == 0; }
+  };
+
+  KeyMap<Place> index_;  // by the chunk's address
   std::vector<Entry> entries_;
   std::vector<const TensorSpec*> specs_;
 };
@@ -268,7 +274,7 @@ Status ReadRows(WireReader* in, Received* r) {
   while (in->NextField(&field, &type)) {
     if (field == 6 && type == WireType::kBytes) {
       const size_t n = in->ReadLength();
-      if (n < WireWriter::kReferenceBytes) {
+      if (n < WireReader::kShareBytes) {
         small = in->ReadView(n, &scratch);
       } else {
         large = in->ReadBuffer(n, /*exact=*/false);

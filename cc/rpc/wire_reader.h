@@ -27,6 +27,9 @@ namespace reverb_tf {
 // Nested messages are read between Enter and Leave. Thread-compatible.
 class WireReader {
  public:
+  // Payloads from this size on are worth sharing with the message, not copying.
+  static constexpr size_t kShareBytes = 2048;
+
   explicit WireReader(grpc::ByteBuffer* message);
 
   bool ok() const { return ok_; }

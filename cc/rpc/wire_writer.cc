@@ -1,10 +1,13 @@
 #include "cc/rpc/wire_writer.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 namespace reverb_tf {
 namespace {
+
+constexpr size_t kLargestBlock = 64 << 10;
 
 void DropChunk(void* chunk) { static_cast<const Chunk*>(chunk)->Unref(); }
 
@@ -24,19 +27,37 @@ void WireWriter::DoubleField(uint32_t field, double value) {
   Fixed64Field(field, bits);
 }
 
-void WireWriter::CloseSlab() {
-  if (slab_.empty()) return;
-  done_bytes_ += slab_.size();
-  slices_.push_back(SliceOf(std::move(slab_)));
-  slab_.clear();
+void WireWriter::NewBlock(size_t least) {
+  ClosePart();
+  block_bytes_ = std::max(least, block_bytes_);
+  block_ = grpc::Slice(block_bytes_);
+  begin_ = at_ = const_cast<uint8_t*>(block_.begin());
+  end_ = at_ + block_bytes_;
+  block_bytes_ = std::min(4 * block_bytes_, kLargestBlock);
+}
+
+void WireWriter::ClosePart() {
+  if (at_ == begin_) return;
+  const auto size = static_cast<size_t>(at_ - begin_);
+  slices_.push_back(block_.sub(static_cast<size_t>(begin_ - block_.begin()),
+                               static_cast<size_t>(at_ - block_.begin())));
+  done_bytes_ += size;
+  begin_ = at_;
+}
+
+void WireWriter::Raw(std::string_view bytes) {
+  while (!bytes.empty()) {
+    if (at_ == end_) NewBlock(1);
+    const size_t n = std::min(bytes.size(), static_cast<size_t>(end_ - at_));
+    std::memcpy(at_, bytes.data(), n);
+    at_ += n;
+    bytes.remove_prefix(n);
+  }
 }
 
 void WireWriter::Payload(std::string_view payload, const ChunkPtr& owner) {
-  if (payload.size() < kReferenceBytes) {
-    slab_.append(payload);
-    return;
-  }
-  CloseSlab();
+  if (payload.size() < kReferenceBytes) return Raw(payload);
+  ClosePart();
   ChunkPtr reference = owner;
   done_bytes_ += payload.size();
   slices_.emplace_back(const_cast<char*>(payload.data()), payload.size(), DropChunk,
@@ -44,17 +65,14 @@ void WireWriter::Payload(std::string_view payload, const ChunkPtr& owner) {
 }
 
 void WireWriter::Payload(std::string bytes) {
-  if (bytes.size() < kReferenceBytes) {
-    slab_.append(bytes);
-    return;
-  }
-  CloseSlab();
+  if (bytes.size() < kReferenceBytes) return Raw(bytes);
+  ClosePart();
   done_bytes_ += bytes.size();
   slices_.push_back(SliceOf(std::move(bytes)));
 }
 
 grpc::ByteBuffer WireWriter::Finish() {
-  CloseSlab();
+  ClosePart();
   return grpc::ByteBuffer(slices_.data(), slices_.size());
 }
 
