@@ -33,6 +33,7 @@ from reverb_tf.writer import Writer  # noqa: E402
 
 # Imported when first used: most need TensorFlow.
 _LAZY = {
+    'PatternDataset': 'pattern_dataset',
     'TFClient': 'tf_client',
     'TFTrajectoryWriter': 'tf_trajectory_writer',
     'TimestepDataset': 'timestep_dataset',
@@ -43,6 +44,8 @@ _LAZY_MODULES = (
     'compat',
     'data',
     'item_selectors',
+    'keras',
+    'pattern_dataset',
     'platform',
     'pybind',
     'replay_sample',
@@ -57,6 +60,7 @@ __all__ = [
     'DeadlineExceededError',
     'MutateResult',
     'PaddedSample',
+    'PatternDataset',
     'ReplaySample',
     'ReverbError',
     'SampleInfo',

@@ -247,6 +247,34 @@ PROGRAMS = {
             assert sample.data['now'] == last
             assert sample.data['window'][:, 0].tolist() == [last - 2, last - 1, last]
     """,
+    'pattern_dataset': """
+        import reverb
+        import tensorflow as tf
+
+        steps = tf.data.Dataset.range(7).map(lambda i: {'obs': i, 'is_last': i % 3 == 2})
+        ref = reverb.structured_writer.create_reference_step(steps.element_spec)
+
+        def config(pattern, *conditions):
+            return reverb.structured_writer.create_config(pattern, 'any', list(conditions))
+
+        pairs = config({'obs': ref['obs'][-2:]})
+        last = config(
+            {'obs': ref['obs'][-1:]}, reverb.structured_writer.Condition.is_end_episode())
+
+        def listed(dataset):
+            return [t['obs'].tolist() for t in dataset.as_numpy_iterator()]
+
+        dataset = reverb.PatternDataset(
+            input_dataset=steps, configs=[last, pairs], respect_episode_boundaries=True,
+            is_end_of_episode=lambda step: step['is_last'])
+        assert dataset.element_spec == {'obs': tf.TensorSpec([None], tf.int64)}
+        assert listed(dataset) == [[0, 1], [1, 2], [2], [3, 4], [4, 5], [5]], listed(dataset)
+        assert listed(reverb.PatternDataset(steps, [pairs], False, lambda _: False)) == [
+            [i, i + 1] for i in range(6)]
+        samples = reverb.pattern_dataset.pattern_dataset_with_info(
+            steps, [pairs], True, lambda step: step['is_last'])
+        assert [s.data['obs'].numpy().tolist() for s in samples.take(1)] == [[0, 1]]
+    """,
     'modules_as_they_are_imported': """
         from reverb import client as client_lib
         from reverb import errors, item_selectors, pybind, rate_limiters, reverb_types
@@ -474,7 +502,8 @@ def test_a_bad_host_is_refused():
 
 NAMES = {
     '': 'Client Writer TFClient Server Table TrajectoryWriter TrajectoryColumn TrajectoryDataset '
-    'TimestepDataset TFTrajectoryWriter timestep_dataset tf_trajectory_writer '
+    'TimestepDataset PatternDataset TFTrajectoryWriter timestep_dataset pattern_dataset '
+    'tf_trajectory_writer '
     'ReplaySample SampleInfo ReverbError DeadlineExceededError selectors rate_limiters '
     'structured errors StructuredWriter Sampler PaddedSample MutateResult signature_from '
     'set_default_timeout get_default_timeout build_info data compat cc client item_selectors '
@@ -496,6 +525,7 @@ NAMES = {
     'trajectory_writer': 'TrajectoryColumn TrajectoryWriter _ColumnHistory',
     'trajectory_dataset': 'TrajectoryDataset',
     'timestep_dataset': 'TimestepDataset',
+    'pattern_dataset': 'PatternDataset pattern_dataset_with_info',
     'tf_client': 'TFClient',
     'platform': 'default',
     'platform.default': 'ensure_tf_install load_op_library',

@@ -143,6 +143,9 @@ SLICES = [
     0,
     -1,
     -7,
+    [0, 3, 3, -1, -7],
+    (4, 5, 6, 2),
+    np.array([6, -2], np.int8),
 ]
 
 
@@ -178,6 +181,27 @@ def test_bounds_may_be_tensors(dtype, serve):
     assert squeezed == 2
     np.testing.assert_array_equal(got[0], column)
     assert got[1] == 2
+
+
+@pytest.mark.parametrize('dtype', [tf.int32, tf.int64, tf.uint8])
+def test_lists_of_indices_may_be_tensors(dtype, serve):
+    client = serve()
+    writer = reverb_tf.TFTrajectoryWriter(client, XY, 10)
+    writer.append_batch({'x': np.arange(10), 'y': tf.zeros([10, 2])})
+
+    @tf.function(input_signature=[tf.TensorSpec([None], dtype)])
+    def create(indices):
+        column = writer.history['x'][indices]
+        pair = writer.history['x'][[indices[0], -1]]
+        writer.create_item('t', 1.0, [writer.history['y'][:2], column, pair])
+        assert pair.read().shape.as_list() == [2]
+        return column.read()
+
+    got = create(tf.constant([4, 2, 2, 3], dtype))
+    writer.flush()
+    _, column, pair = stored(client)[0]
+    assert column.tolist() == got.numpy().tolist() == [4, 2, 2, 3]
+    assert pair.tolist() == [4, 9]
 
 
 def test_partial_steps_and_holes_are_as_the_python_writers(run, serve):
@@ -734,6 +758,10 @@ def test_what_the_server_refuses_is_told_by_the_next_op_once(run, transport, ser
         (lambda w, x, y: w.create_item('t', 1.0, {'c': x[-4]}), "'c': index -4 is out of range"),
         (lambda w, x, y: w.create_item('t', 1.0, {'c': x[3:]}), "'c' is empty"),
         (lambda w, x, y: w.create_item('t', 1.0, {'c': x[::0]}), "'c': slice step cannot be zero"),
+        (lambda w, x, y: w.create_item('t', 1.0, {'c': x[[2, 3]]}), "'c': index 3 is out of range"),
+        (lambda w, x, y: w.create_item('t', 1.0, {'c': x[[]]}), "'c' is empty"),
+        (lambda w, x, y: w.create_item('t', 1.0, {'c': x[[2, 0]]}), "'x'.*num_keep_alive_refs"),
+        (lambda w, x, y: x[[-4]].read(), "'x': index -4 is out of range"),
         (lambda w, x, y: w.create_item('t', 1.0, {'c': x[:]}), "'x'.*num_keep_alive_refs is 2"),
         (lambda w, x, y: w.create_item('t', 1.0, {'c': y[:]}), "'y'.*None data references"),
         (lambda w, x, y: w.create_item('nope', 1.0, {'c': x[-1]}), "'nope'"),
@@ -799,9 +827,11 @@ def test_a_leaf_set_twice_in_a_step_is_refused(run, serve):
         (lambda w: w.append_batch({}), ValueError, 'at least one leaf'),
         (lambda w: w.history['x']['a'], TypeError, "'x': indices must be ints"),
         (lambda w: w.history['x'][True], TypeError, "'x': indices must be ints"),
-        (lambda w: w.history['x'][[0, 1]], TypeError, "'x': indices must be ints"),
+        (lambda w: w.history['x'][[0, True]], TypeError, "'x': indices must be ints"),
+        (lambda w: w.history['x'][np.zeros([1, 1], int)], TypeError, "'x': indices must be ints"),
+        (lambda w: w.history['x'][tf.constant([1.0])], TypeError, "'x': indices must be ints"),
         (lambda w: w.history['x'][tf.constant(1.0) :], TypeError, "'x': indices must be ints"),
-        (lambda w: w.history['x'][tf.constant([1])], TypeError, "'x': indices must be ints"),
+        (lambda w: w.history['x'][tf.constant([[1]])], TypeError, "'x': indices must be ints"),
         (lambda w: list(w.history['x']), TypeError, 'iterable'),
         (lambda w: w.create_item('t', 1.0, {'a': 1}), TypeError, "'a' must be a column"),
         (lambda w: w.create_item('t', 1.0, {}), ValueError, 'at least one column'),
@@ -944,7 +974,7 @@ def handle(client, **attrs):
     return load.ops().reverb_tf_trajectory_writer_handle(reverb_tf.TFClient(client).handle, **attrs)
 
 
-def column(ops, h, start=0, **attrs):
+def column(ops, h, start=0, indices=(), environment=(), **attrs):
     defaults = {
         'source': 0,
         'squeeze': False,
@@ -952,10 +982,12 @@ def column(ops, h, start=0, **attrs):
         'has_stop': False,
         'dtype': tf.int64,
     }
-    return ops.reverb_tf_trajectory_writer_column(h, start, 0, 1, **{**defaults, **attrs})
+    return ops.reverb_tf_trajectory_writer_column(
+        h, start, 0, 1, indices, environment, **{**defaults, **attrs}
+    )
 
 
-def item(ops, h, start=(0,), table='t', **attrs):
+def item(ops, h, start=(0,), table='t', indices=(), mask=(), **attrs):
     defaults = {
         'sources': [0],
         'squeeze': [False],
@@ -964,7 +996,15 @@ def item(ops, h, start=(0,), table='t', **attrs):
         'has_stop': [False],
     }
     return ops.reverb_tf_trajectory_writer_create_item(
-        h, table, tf.constant(1.0, tf.float64), list(start), [0], [1], **{**defaults, **attrs}
+        h,
+        table,
+        tf.constant(1.0, tf.float64),
+        list(start),
+        [0],
+        [1],
+        list(indices),
+        list(mask),
+        **{**defaults, **attrs},
     )
 
 
@@ -974,25 +1014,25 @@ ONE = tf.constant(1, tf.int64)
 @pytest.mark.parametrize(
     ('call', 'match'),
     [
-        (lambda o, h: o.reverb_tf_trajectory_writer_append(h, [ONE, ONE]), '1 tensors, got 2'),
+        (lambda o, h: o.reverb_tf_trajectory_writer_append(h, [ONE, ONE], []), '1 tensors, got 2'),
         (
-            lambda o, h: o.reverb_tf_trajectory_writer_append(h, [ONE], columns=[1]),
+            lambda o, h: o.reverb_tf_trajectory_writer_append(h, [ONE], [], columns=[1]),
             'columns must be below 1, got 1',
         ),
         (
-            lambda o, h: o.reverb_tf_trajectory_writer_append(h, [ONE], columns=[-1]),
+            lambda o, h: o.reverb_tf_trajectory_writer_append(h, [ONE], [], columns=[-1]),
             'columns must be below 1, got -1',
         ),
         (
-            lambda o, h: o.reverb_tf_trajectory_writer_append(h, [ONE, ONE], columns=[0, 0]),
+            lambda o, h: o.reverb_tf_trajectory_writer_append(h, [ONE, ONE], [], columns=[0, 0]),
             "'x' is set already",
         ),
         (
-            lambda o, h: o.reverb_tf_trajectory_writer_append(h, [tf.constant(1.0)]),
+            lambda o, h: o.reverb_tf_trajectory_writer_append(h, [tf.constant(1.0)], []),
             "'x': got float",
         ),
-        (lambda o, h: o.reverb_tf_trajectory_writer_append(h, [h]), "'x': got resource"),
-        (lambda o, h: o.reverb_tf_trajectory_writer_append_batch(h, [ONE]), "'x': got int64"),
+        (lambda o, h: o.reverb_tf_trajectory_writer_append(h, [h], []), "'x': got resource"),
+        (lambda o, h: o.reverb_tf_trajectory_writer_append_batch(h, [ONE], []), "'x': got int64"),
         (lambda o, h: column(o, h, source=1), 'source must be one of the 1 columns, got 1'),
         (lambda o, h: column(o, h, dtype=tf.int32), 'the attr dtype is int32'),
         (lambda o, h: column(o, h, start=[0]), 'start must be of rank 0'),
@@ -1001,12 +1041,22 @@ ONE = tf.constant(1, tf.int64)
         (lambda o, h: item(o, h, paths=['x', 'y']), 'same length'),
         (lambda o, h: item(o, h, start=[0, 0]), 'start must have an entry for each'),
         (lambda o, h: item(o, h, table=['t']), 'table must be of rank 0'),
+        (lambda o, h: item(o, h, indices=[[0]]), 'listed must have an entry for each of the 1'),
+        (lambda o, h: item(o, h, indices=[0], listed=[0]), 'indices must be of rank 1'),
+        (lambda o, h: item(o, h, indices=[[0]], listed=[1]), 'listed must be of the 1 columns'),
+        (
+            lambda o, h: item(o, h, indices=[[0]], listed=[0], squeeze=[True]),
+            'listed must be of the 1 columns that are not squeezed',
+        ),
+        (lambda o, h: item(o, h, mask=[[True]]), 'mask: got 1 tensors, expected none'),
+        (lambda o, h: item(o, h, num_envs=2), "num_envs: got 2, expected the handle's, 0"),
+        (lambda o, h: column(o, h, environment=[0]), 'environment: got 1 tensors, expected none'),
         (
             lambda o, h: o.reverb_tf_trajectory_writer_flush(h, [1]),
             'block_until_num_items must be of rank 0',
         ),
         (
-            lambda o, h: o.reverb_tf_trajectory_writer_end_episode(h, [True]),
+            lambda o, h: o.reverb_tf_trajectory_writer_end_episode(h, [True], []),
             'clear_buffers must be of rank 0',
         ),
         (lambda o, h: o.reverb_tf_trajectory_writer_pending(h[tf.newaxis][:0]), 'Empty'),
@@ -1014,7 +1064,7 @@ ONE = tf.constant(1, tf.int64)
 )
 def test_ops_check_what_the_graph_could_not(call, match, serve):
     ops, h = load.ops(), handle(serve())
-    ops.reverb_tf_trajectory_writer_append_batch(h, [tf.range(2, dtype=tf.int64)])
+    ops.reverb_tf_trajectory_writer_append_batch(h, [tf.range(2, dtype=tf.int64)], [])
     with pytest.raises(tf.errors.InvalidArgumentError, match=match):
         call(ops, h)
     assert ops.reverb_tf_trajectory_writer_episode_steps(h) == 2
@@ -1055,17 +1105,23 @@ def placeholder(dtype, shape):
     [
         (lambda o, h: o.reverb_tf_trajectory_writer_pending(h[tf.newaxis]), 'handle: .*rank 0'),
         (
-            lambda o, h: o.reverb_tf_trajectory_writer_append(h, [1], columns=[0, 1]),
+            lambda o, h: o.reverb_tf_trajectory_writer_append(h, [1], [], columns=[0, 1]),
             'columns must be empty or have an entry for each of the 1 tensors, got 2',
         ),
-        (lambda o, h: o.reverb_tf_trajectory_writer_append_batch(h, [1]), 'rank 1'),
+        (lambda o, h: o.reverb_tf_trajectory_writer_append_batch(h, [1], []), 'rank 1'),
         (lambda o, h: item(o, h, paths=['x', 'y']), 'paths must have an entry for each of the 1'),
         (lambda o, h: item(o, h, start=[0, 0]), 'must be equal'),
         (lambda o, h: item(o, h, table=['t']), 'table: .*rank 0'),
+        (lambda o, h: item(o, h, indices=[[0]]), 'listed must have an entry for each of the 1'),
+        (lambda o, h: item(o, h, indices=[0], listed=[0]), 'indices: .*rank 1'),
+        (lambda o, h: item(o, h, mask=[[True]]), 'mask: got 1 tensors, expected none'),
         (lambda o, h: column(o, h, start=[0]), 'start: .*rank 0'),
         (lambda o, h: o.reverb_tf_trajectory_writer_flush(h, [1]), 'block_until.*: .*rank 0'),
         (lambda o, h: o.reverb_tf_trajectory_writer_flush(h, 1, timeout_ms=-2), 'timeout_ms'),
-        (lambda o, h: o.reverb_tf_trajectory_writer_end_episode(h, [True]), 'clear.*: .*rank 0'),
+        (
+            lambda o, h: o.reverb_tf_trajectory_writer_end_episode(h, [True], []),
+            'clear.*: .*rank 0',
+        ),
     ],
 )
 def test_wrong_ranks_are_refused_when_the_graph_is_built(call, match):
@@ -1079,8 +1135,8 @@ def test_the_numbers_that_ops_give_are_scalars():
         ops, h = load.ops(), placeholder(tf.resource, None)
         outputs = [
             item(ops, h),
-            ops.reverb_tf_trajectory_writer_append(h, [1]),
-            ops.reverb_tf_trajectory_writer_append_batch(h, [[1]]),
+            ops.reverb_tf_trajectory_writer_append(h, [1], []),
+            ops.reverb_tf_trajectory_writer_append_batch(h, [[1]], []),
             ops.reverb_tf_trajectory_writer_close(h),
             ops.reverb_tf_trajectory_writer_pending(h),
             ops.reverb_tf_trajectory_writer_episode_steps(h),

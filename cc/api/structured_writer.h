@@ -7,6 +7,7 @@
 #define REVERB_TF_CC_API_STRUCTURED_WRITER_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -116,6 +117,12 @@ class PatternEvaluator {
 
   // Items that were not made since the pattern met a hole.
   virtual int64_t skipped_items() const = 0;
+
+  // What it knows of the stream, for another evaluator of the same configs to go on.
+  // REQUIRES: no step is open, nothing is to be committed.
+  virtual std::vector<int64_t> Save() const = 0;
+  // DATA_LOSS, which changes nothing: evaluators of these configs don't save that.
+  virtual Status Restore(const std::vector<int64_t>& state) = 0;
 };
 
 struct StructuredWriterOptions {
@@ -139,6 +146,9 @@ class StructuredWriter {
   // Flushes for at most 2 s, then drops what is left with a warning.
   virtual ~StructuredWriter() = default;
 
+  // As TrajectoryWriter's, with the same configs.
+  virtual std::unique_ptr<StructuredWriter> NewSibling() const = 0;
+
   // As PatternEvaluator has them.
   virtual const std::vector<std::string>& source_paths() const = 0;
   virtual int num_sources() const = 0;
@@ -150,6 +160,12 @@ class StructuredWriter {
                         const WaitOptions& wait) = 0;
   // T steps, one after the other; every view is [T, ...].
   virtual Status AppendBatch(const CellView* cells, size_t n, const WaitOptions& wait) = 0;
+  // The halves of Append, as TrajectoryWriter's. CheckAppend counts the coming items in
+  // *items and waits for nothing; AppendChecked returns the errors of items that could
+  // not be made.
+  virtual Status CheckAppend(const CellView* cells, size_t n, bool partial_step,
+                             int64_t* items) = 0;
+  virtual Status AppendChecked(const CellView* cells, size_t n, bool partial_step) = 0;
 
   // As TrajectoryWriter's; EndEpisode creates the items conditioned on it first.
   virtual Status Flush(int64_t ignore_last, const WaitOptions& wait) = 0;

@@ -3,6 +3,7 @@
 #define REVERB_TF_CC_API_TRAJECTORY_WRITER_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -54,11 +55,20 @@ struct CellRun {
   int64_t count = 0;
 };
 
+// What an append appends: a step, a part of one that stays open, or T steps.
+enum class AppendKind { kStep, kPartialStep, kBatch };
+
 // A column of an item: cells of one or several source columns, in this order.
 struct ItemColumn {
   std::string path;  // in the item's own structure
   bool squeeze = false;
   std::vector<CellRun> runs;
+};
+
+// An item that is checked and not queued. It keeps the data that it refers to.
+class PreparedItem {
+ public:
+  virtual ~PreparedItem() = default;
 };
 
 // Order of use: ((Append* | CreateItem | Flush)* EndEpisode)* Close. Each call is
@@ -68,6 +78,11 @@ class TrajectoryWriter {
  public:
   // Flushes for at most 2 s, then drops what is left with a warning.
   virtual ~TrajectoryWriter() = default;
+
+  // A writer of steps of its own, without columns yet, whose items go the same way. What
+  // is of items is common to siblings: order, bounds, waits, errors of before, counts; so
+  // is Close, and the end of one closes all.
+  virtual std::unique_ptr<TrajectoryWriter> NewSibling() const = 0;
 
   // The index of the column of this path; made if new. Its earlier cells of this
   // episode are holes.
@@ -80,6 +95,12 @@ class TrajectoryWriter {
   virtual Status Append(const CellView* cells, size_t n, bool partial_step) = 0;
   // T steps at once; every view is [T, …]. INVALID_ARGUMENT also while a step is open.
   virtual Status AppendBatch(const CellView* cells, size_t n) = 0;
+  // The halves of an append, for callers that append to several writers or to none.
+  // CheckAppend refuses what the append would, and changes nothing.
+  virtual Status CheckAppend(const CellView* cells, size_t n, AppendKind kind) = 0;
+  // The rest; errors of before wait for the next call. REQUIRES: CheckAppend was OK,
+  // and no call but Flush and Close came since.
+  virtual Status AppendChecked(const CellView* cells, size_t n, AppendKind kind) = 0;
 
   // Closed steps since the episode began; and whether a partial step is open.
   virtual int64_t episode_steps() const = 0;
@@ -102,6 +123,15 @@ class TrajectoryWriter {
   virtual Result<uint64_t> CreateItem(const std::string& table, double priority,
                                       const std::vector<ItemColumn>& trajectory,
                                       const WaitOptions& wait) = 0;
+  // The halves of CreateItem, for callers that create items of several writers or none.
+  // PrepareItem refuses what CreateItem would, and waits as it does.
+  virtual Result<std::unique_ptr<PreparedItem>> PrepareItem(
+      const std::string& table, double priority, const std::vector<ItemColumn>& trajectory,
+      const WaitOptions& wait) = 0;
+  // Queues items that this writer and its siblings prepared, in this order; returns their
+  // keys. FAILED_PRECONDITION, and none is queued, if it was closed since.
+  virtual Result<std::vector<uint64_t>> Queue(
+      std::vector<std::unique_ptr<PreparedItem>> items) = 0;
 
   // Waits until at most `ignore_last` items are unconfirmed. On DEADLINE_EXCEEDED
   // (text: counts and why) the work goes on.

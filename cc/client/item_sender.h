@@ -85,6 +85,7 @@ class ItemSender {
   int64_t pending_items() const REQUIRES(mu_) { return pending_items_; }
   int64_t pending_bytes() const REQUIRES(mu_) { return pending_bytes_; }
   int64_t rejected_items() const REQUIRES(mu_) { return rejected_items_; }
+  bool abandoned() const REQUIRES(mu_) { return abandoned_; }
   // There is a sticky error.
   bool failed() const REQUIRES(mu_) { return !sticky_.ok(); }
   bool is_pending(uint64_t key) const REQUIRES(mu_);

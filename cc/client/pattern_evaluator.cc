@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <deque>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -27,6 +29,9 @@ struct Source {
   std::deque<int64_t> holes;   // closed steps without a cell, within `history`
   std::deque<double> numbers;  // of the closed steps, within `history`
 };
+
+// How far streams are counted, so that no sum of steps overflows.
+constexpr int64_t kMaxSteps = int64_t{1} << 62;
 
 // A column of a pattern: cells first, first + stride, ..., last, from the step after
 // the newest on (so all are negative).
@@ -82,6 +87,25 @@ Compiled Compile(const StructuredConfig& config) {
   return compiled;
 }
 
+// Reads what Save() wrote, and remembers if anything was out of its bounds.
+class StateReader {
+ public:
+  explicit StateReader(const std::vector<int64_t>& words) : words_(words) {}
+
+  // The next word, if it is in [low, high]; else low.
+  int64_t Next(int64_t low, int64_t high) {
+    is_good_ = is_good_ && at_ < words_.size() && words_[at_] >= low && words_[at_] <= high;
+    return is_good_ ? words_[at_++] : low;
+  }
+  bool is_good() const { return is_good_; }
+  bool is_done() const { return is_good_ && at_ == words_.size(); }
+
+ private:
+  const std::vector<int64_t>& words_;
+  size_t at_ = 0;
+  bool is_good_ = true;
+};
+
 class PatternEvaluatorImpl : public PatternEvaluator {
  public:
   // REQUIRES: the configs are checked
@@ -105,6 +129,8 @@ class PatternEvaluatorImpl : public PatternEvaluator {
   void EvaluateEnd(std::vector<Firing>* firings) override;
   void EndEpisode(bool clear) override;
   int64_t skipped_items() const override { return skipped_items_; }
+  std::vector<int64_t> Save() const override;
+  Status Restore(const std::vector<int64_t>& state) override;
 
  private:
   enum class Verdict { kNo, kWaits, kHole, kFires };
@@ -126,6 +152,10 @@ class PatternEvaluatorImpl : public PatternEvaluator {
   Firing Fire(size_t config, int64_t step, bool is_past);
   double TdError(size_t config, int64_t step, bool is_past) const;
   void CloseStep();
+
+  static void SaveSource(const Source& source, std::vector<int64_t>* words);
+  // `source` at `step`, with what its configs want of it.
+  static Source ReadSource(const Source& source, int64_t step, StateReader* reader);
 
   const std::vector<StructuredConfig> configs_;
   std::vector<std::string> source_paths_;
@@ -396,6 +426,90 @@ void PatternEvaluatorImpl::EvaluateEnd(std::vector<Firing>* firings) {
 void PatternEvaluatorImpl::EndEpisode(bool clear) {
   episode_begin_ = step_;
   if (clear) history_begin_ = step_;
+}
+
+// ---- State ----------------------------------------------------------------------
+
+void PatternEvaluatorImpl::SaveSource(const Source& source, std::vector<int64_t>* words) {
+  words->push_back(source.cell.step);
+  words->push_back(source.cell.integer);
+  words->push_back(static_cast<int64_t>(source.holes.size()));
+  words->insert(words->end(), source.holes.begin(), source.holes.end());
+  for (const double number : source.numbers) {
+    int64_t bits = 0;
+    std::memcpy(&bits, &number, sizeof bits);
+    words->push_back(bits);
+  }
+}
+
+std::vector<int64_t> PatternEvaluatorImpl::Save() const {
+  std::vector<int64_t> words = {step_,
+                                episode_begin_,
+                                history_begin_,
+                                skipped_items_,
+                                static_cast<int64_t>(compiled_.size()),
+                                num_sources_};
+  for (const Compiled& compiled : compiled_) words.push_back(compiled.applied_step);
+  // Steps may have sources that no config tells of: nothing depends on those.
+  for (int i = 0; i < num_sources_; ++i) SaveSource(SourceOf(i), &words);
+  return words;
+}
+
+Source PatternEvaluatorImpl::ReadSource(const Source& source, int64_t step,
+                                        StateReader* reader) {
+  constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  Source read;
+  read.history = source.history;
+  read.in_condition = source.in_condition;
+  read.in_priority = source.in_priority;
+  read.cell.step = reader->Next(-1, step - 1);
+  read.cell.integer = reader->Next(kMin, kMax);
+  const int64_t reachable = std::min(source.history, step);
+  int64_t holes = reader->Next(0, reachable);
+  for (int64_t oldest = step - reachable; holes > 0 && reader->is_good(); --holes) {
+    read.holes.push_back(reader->Next(oldest, step - 1));
+    oldest = read.holes.back() + 1;
+  }
+  if (!source.in_priority) return read;
+  for (int64_t i = 0; i < reachable && reader->is_good(); ++i) {
+    const int64_t bits = reader->Next(kMin, kMax);
+    double number = 0;
+    std::memcpy(&number, &bits, sizeof number);
+    read.numbers.push_back(number);
+  }
+  return read;
+}
+
+Status PatternEvaluatorImpl::Restore(const std::vector<int64_t>& state) {
+  StateReader reader(state);
+  const int64_t step = reader.Next(0, kMaxSteps);
+  const int64_t episode_begin = reader.Next(0, step);
+  const int64_t history_begin = reader.Next(0, step);
+  const int64_t skipped_items = reader.Next(0, kMaxSteps);
+  const auto configs = static_cast<int64_t>(compiled_.size());
+  reader.Next(configs, configs);
+  reader.Next(num_sources_, num_sources_);
+  std::vector<int64_t> applied;
+  std::vector<Source> sources;
+  for (int64_t i = 0; i < configs; ++i) applied.push_back(reader.Next(-1, step - 1));
+  for (int i = 0; i < num_sources_ && reader.is_good(); ++i) {
+    sources.push_back(ReadSource(SourceOf(i), step, &reader));
+  }
+  if (!reader.is_done()) {
+    return DataLossError("the saved state of the patterns is damaged, or of other configs");
+  }
+  Rollback();
+  step_ = step;
+  episode_begin_ = episode_begin;
+  history_begin_ = history_begin;
+  skipped_items_ = skipped_items;
+  for (size_t i = 0; i < compiled_.size(); ++i) {
+    compiled_[i].applied_step = applied[i];
+    compiled_[i].is_done = false;
+  }
+  sources_ = std::move(sources);
+  return OkStatus();
 }
 
 }  // namespace

@@ -129,6 +129,13 @@ class Stream {
     evaluator_->Commit();
     return firings_.size() == 1 ? firings_[0].priority : -999;
   }
+  // Another stream that goes on where this one stands.
+  Stream Resumed() const {
+    Stream resumed(evaluator_->configs());
+    const Status status = resumed.evaluator_->Restore(evaluator_->Save());
+    EXPECT_TRUE(status.ok()) << status;
+    return resumed;
+  }
   PatternEvaluator* operator->() { return evaluator_.get(); }
 
  private:
@@ -502,6 +509,92 @@ TEST(PatternEvaluatorTest, TdErrorOfAnEpisodesEndReadsTheLastSteps) {
   stream->EvaluateEnd(&firings);
   ASSERT_EQ(firings.size(), 1u);
   EXPECT_EQ(firings[0].priority, 4);
+}
+
+// ---- Going on elsewhere ---------------------------------------------------------
+
+std::vector<StructuredConfig> ConfigsOfEveryKind() {
+  StructuredConfig td = TdConfig(0.5, 0, {Slice(0, -3), Cell(1, -2)});
+  return {Config({Slice(0, -5, -1, 2), Cell(1, -1)}),
+          Config({Cell(0, -1)}, {Every(Left::kStepIndex, 3, 1)}),
+          Config({Cell(0, -2)}, {When(Left::kStepsSinceApplied, Compare::kAtLeast, 4)}),
+          Config({Cell(0, -1)}, {DataIs(2, 1)}),
+          Config({Slice(0, -2), Slice(1, -2)}, {kAtEnd, DataIs(2, 1, /*inverse=*/true)}),
+          td};
+}
+
+// Step `i` of a stream with holes.
+std::map<int, int64_t> StepWithHoles(int i) {
+  std::map<int, int64_t> step = {{0, i}, {1, -i}, {2, i % 2}};
+  if (i % 5 == 3) step.erase(1);
+  if (i % 11 == 7) step.erase(0);
+  return step;
+}
+
+TEST(PatternEvaluatorTest, AResumedStreamGoesOnAsTheSavedOne) {
+  Stream straight(ConfigsOfEveryKind());
+  Stream resumed(ConfigsOfEveryKind());
+  for (int i = 0; i < 60; ++i) {
+    resumed = resumed.Resumed();
+    EXPECT_EQ(resumed.Step(StepWithHoles(i)), straight.Step(StepWithHoles(i))) << i;
+    if (i % 7 != 6) continue;
+    resumed = resumed.Resumed();
+    const bool clear = i % 2 == 0;
+    EXPECT_EQ(resumed.End(clear), straight.End(clear)) << i;
+  }
+  EXPECT_GT(straight->skipped_items(), 0);
+  EXPECT_EQ(resumed->skipped_items(), straight->skipped_items());
+}
+
+TEST(PatternEvaluatorTest, AResumedStreamKnowsTheNumbersOfTheTdError) {
+  Stream stream({TdConfig(1, 0, {Slice(0, -3)})});
+  for (double x : {1.0, 7.5, 2.0}) stream.PriorityAfter(DType::kFloat64, x);
+  stream = stream.Resumed();
+  EXPECT_EQ(stream.PriorityAfter(DType::kFloat64, 3.0), 7.5);
+  EXPECT_EQ(stream.PriorityAfter(DType::kFloat64, 1.0), 3.0);
+}
+
+TEST(PatternEvaluatorTest, StateOfOtherConfigsIsRefusedAndChangesNothing) {
+  Stream stream({Config({Slice(0, -3)})});
+  stream.Steps(2);
+  Stream other(ConfigsOfEveryKind());
+  other.Steps(9);
+  EXPECT_EQ(stream->Restore(other->Save()).code(), StatusCode::kDataLoss);
+  EXPECT_EQ(stream.Steps(2), "[0:0+1*3][0:1+1*3]");
+}
+
+TEST(PatternEvaluatorTest, StateThatIsCutOffOrTooLongIsRefused) {
+  Stream stream(ConfigsOfEveryKind());
+  for (int i = 0; i < 9; ++i) stream.Step(StepWithHoles(i));
+  std::vector<int64_t> state = stream->Save();
+  state.push_back(0);
+  EXPECT_EQ(stream->Restore(state).code(), StatusCode::kDataLoss);
+  for (size_t n = state.size() - 1; n-- > 0;) {
+    state.resize(n);
+    EXPECT_EQ(stream->Restore(state).code(), StatusCode::kDataLoss) << n;
+  }
+}
+
+TEST(PatternEvaluatorTest, DamagedStateIsRefusedOrHarmless) {
+  Stream stream(ConfigsOfEveryKind());
+  for (int i = 0; i < 9; ++i) stream.Step(StepWithHoles(i));
+  const std::vector<int64_t> good = stream->Save();
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  int refused = 0;
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (const int64_t word : {-kMax - 1, int64_t{-1}, int64_t{0}, int64_t{5}, kMax}) {
+      std::vector<int64_t> state = good;
+      state[i] = word;
+      Stream damaged(ConfigsOfEveryKind());
+      if (!damaged->Restore(state).ok()) {
+        ++refused;
+        continue;
+      }
+      for (int step = 9; step < 20; ++step) damaged.Step(StepWithHoles(step));
+      damaged.End();
+    }
+  }
+  EXPECT_GT(refused, 0);
 }
 
 // ---- Configs that are refused ---------------------------------------------------

@@ -34,6 +34,8 @@ class StructuredWriterImpl : public StructuredWriter {
                        std::unique_ptr<TrajectoryWriter> writer,
                        const StructuredWriterOptions& options);
 
+  std::unique_ptr<StructuredWriter> NewSibling() const override;
+
   const std::vector<std::string>& source_paths() const override {
     return evaluator_->source_paths();
   }
@@ -42,6 +44,9 @@ class StructuredWriterImpl : public StructuredWriter {
   Status Append(const CellView* cells, size_t n, bool partial_step,
                 const WaitOptions& wait) override;
   Status AppendBatch(const CellView* cells, size_t n, const WaitOptions& wait) override;
+  Status CheckAppend(const CellView* cells, size_t n, bool partial_step,
+                     int64_t* items) override;
+  Status AppendChecked(const CellView* cells, size_t n, bool partial_step) override;
   Status Flush(int64_t ignore_last, const WaitOptions& wait) override;
   Status EndEpisode(bool clear_buffers, const WaitOptions& wait) override;
   Result<int64_t> Close(const WaitOptions& wait) override;
@@ -60,6 +65,10 @@ class StructuredWriterImpl : public StructuredWriter {
   // One step or part of it. *appended: the cells are in, whatever is returned.
   Status AppendStep(const CellView* cells, size_t n, bool closes, const WaitOptions& wait,
                     bool* appended) REQUIRES(mu_);
+  // Evaluates the step, and fills firings_ and stored_.
+  Status Evaluate(const CellView* cells, size_t n, bool closes) REQUIRES(mu_);
+  // Counts what was evaluated, which is in, and creates its items.
+  Status Commit() REQUIRES(mu_);
   Status WaitForRoom(const WaitOptions& wait) REQUIRES(mu_);
   // Creates the items of firings_; the first error.
   Status CreateItems() REQUIRES(mu_);
@@ -91,6 +100,12 @@ StructuredWriterImpl::StructuredWriterImpl(std::unique_ptr<PatternEvaluator> eva
   evaluator_->SetColumns(columns_);
 }
 
+std::unique_ptr<StructuredWriter> StructuredWriterImpl::NewSibling() const {
+  // The configs have been compiled once.
+  return std::make_unique<StructuredWriterImpl>(
+      MakePatternEvaluator(evaluator_->configs()).value(), writer_->NewSibling(), options_);
+}
+
 std::string StructuredWriterImpl::NameOf(int source) const {
   const std::vector<std::string>& paths = source_paths();
   const auto i = static_cast<size_t>(source);
@@ -109,8 +124,7 @@ Status StructuredWriterImpl::Append(const CellView* cells, size_t n, bool partia
   return AppendStep(cells, n, !partial_step, wait, &appended);
 }
 
-Status StructuredWriterImpl::AppendStep(const CellView* cells, size_t n, bool closes,
-                                        const WaitOptions& wait, bool* appended) {
+Status StructuredWriterImpl::Evaluate(const CellView* cells, size_t n, bool closes) {
   RTF_RETURN_IF_ERROR(evaluator_->Evaluate(cells, n, closes, &firings_));
   stored_.clear();
   for (size_t i = 0; i < n; ++i) {
@@ -119,7 +133,19 @@ Status StructuredWriterImpl::AppendStep(const CellView* cells, size_t n, bool cl
     stored_.push_back(cells[i]);
     stored_.back().column = columns_[source];
   }
-  Status status = firings_.empty() ? OkStatus() : WaitForRoom(wait);
+  return OkStatus();
+}
+
+Status StructuredWriterImpl::Commit() {
+  evaluator_->Commit();
+  skipped_ = evaluator_->skipped_items();
+  return CreateItems();
+}
+
+Status StructuredWriterImpl::AppendStep(const CellView* cells, size_t n, bool closes,
+                                        const WaitOptions& wait, bool* appended) {
+  RTF_RETURN_IF_ERROR(Evaluate(cells, n, closes));
+  Status status = WaitForRoom(wait);
   if (status.ok()) {
     status = writer_->Append(stored_.data(), stored_.size(), /*partial_step=*/!closes);
   }
@@ -128,12 +154,36 @@ Status StructuredWriterImpl::AppendStep(const CellView* cells, size_t n, bool cl
     return status;
   }
   *appended = true;
-  evaluator_->Commit();
-  skipped_ = evaluator_->skipped_items();
-  return CreateItems();
+  return Commit();
+}
+
+Status StructuredWriterImpl::CheckAppend(const CellView* cells, size_t n, bool partial_step,
+                                         int64_t* items) {
+  MutexLock lock(&mu_);
+  RTF_RETURN_IF_ERROR(TakeDeferred());
+  RTF_RETURN_IF_ERROR(Evaluate(cells, n, /*closes=*/!partial_step));
+  *items += static_cast<int64_t>(firings_.size());
+  const Status status =
+      writer_->CheckAppend(stored_.data(), stored_.size(),
+                           partial_step ? AppendKind::kPartialStep : AppendKind::kStep);
+  evaluator_->Rollback();
+  return status;
+}
+
+Status StructuredWriterImpl::AppendChecked(const CellView* cells, size_t n,
+                                           bool partial_step) {
+  MutexLock lock(&mu_);
+  RTF_RETURN_IF_ERROR(Evaluate(cells, n, /*closes=*/!partial_step));
+  const Status status =
+      writer_->AppendChecked(stored_.data(), stored_.size(),
+                             partial_step ? AppendKind::kPartialStep : AppendKind::kStep);
+  if (status.ok()) return Commit();
+  evaluator_->Rollback();
+  return status;
 }
 
 Status StructuredWriterImpl::WaitForRoom(const WaitOptions& wait) {
+  if (firings_.empty()) return OkStatus();
   const auto coming = static_cast<int64_t>(firings_.size());
   if (options_.max_in_flight_items > 0) {
     const int64_t room = std::max<int64_t>(options_.max_in_flight_items - coming, 0);

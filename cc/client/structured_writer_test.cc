@@ -436,5 +436,40 @@ TEST_F(StructuredWriterTest, AppendsOfManyThreadsInterleaveWhole) {
   }
 }
 
+// ---- Several writers as one ------------------------------------------------------
+
+TEST_F(StructuredWriterTest, ACheckedAppendIsDoneByItsOtherHalf) {
+  auto writer = Make({Config("t", {Newest("x", 0, 1)}), Config("u", {Newest("x", 0, 2)})});
+  for (int t = 0; t < 2; ++t) {
+    const TestCell cell{0, {}, {static_cast<float>(t)}};
+    const CellView view = cell.view();
+    int64_t items = 0;
+    ASSERT_TRUE(writer->CheckAppend(&view, 1, /*partial_step=*/false, &items).ok());
+    EXPECT_EQ(items, t + 1);
+    EXPECT_EQ(writer->episode_steps(), t);
+    EXPECT_EQ(writer->pending_items(), 0);
+    ASSERT_TRUE(writer->AppendChecked(&view, 1, /*partial_step=*/false).ok());
+  }
+  ASSERT_TRUE(writer->Flush(0, Soon()).ok());
+  const auto items = ItemsOf(service_.get(), "u", 1);
+  ASSERT_EQ(items.size(), 1u);
+  EXPECT_EQ(Floats(items[0]->column(0)), (std::vector<float>{0, 1}));
+}
+
+TEST_F(StructuredWriterTest, SiblingsEvaluateTheirOwnSteps) {
+  auto first = Make({Config("t", {Newest("x", 0, 2)})});
+  auto second = first->NewSibling();
+  ASSERT_TRUE(Append(first.get(), {1}).ok());
+  ASSERT_TRUE(Append(second.get(), {10}).ok());
+  ASSERT_TRUE(Append(second.get(), {11}).ok());
+  ASSERT_TRUE(first->Flush(0, Soon()).ok());
+  ASSERT_TRUE(Append(first.get(), {2}).ok());
+  ASSERT_TRUE(first->Flush(0, Soon()).ok());
+  const auto items = ItemsOf(service_.get(), "t", 2);
+  ASSERT_EQ(items.size(), 2u);
+  EXPECT_EQ(Floats(items[0]->column(0)), (std::vector<float>{10, 11}));
+  EXPECT_EQ(Floats(items[1]->column(0)), (std::vector<float>{1, 2}));
+}
+
 }  // namespace
 }  // namespace reverb_tf

@@ -26,6 +26,12 @@ constexpr int kAnyFailures = std::numeric_limits<int>::max();
 
 std::string Quoted(const std::string& path) { return "'" + path + "'"; }
 
+class PreparedItemImpl : public PreparedItem {
+ public:
+  std::string table;
+  ItemSender::NewItem item;
+};
+
 // The first and the last cell of a run, checked against overflow.
 bool LastCell(const CellRun& run, int64_t* last) {
   int64_t span = 0;
@@ -56,6 +62,10 @@ class TrajectoryWriterImpl : public TrajectoryWriter {
     if (!dropped.ok()) Log(LogLevel::kWarning, dropped.status().message());
   }
 
+  std::unique_ptr<TrajectoryWriter> NewSibling() const override {
+    return std::make_unique<TrajectoryWriterImpl>(sender_, cache_, address_, options_);
+  }
+
   int Column(const std::string& path) override {
     MutexLock lock(&mu_);
     return ColumnOf(path);
@@ -63,6 +73,8 @@ class TrajectoryWriterImpl : public TrajectoryWriter {
   Status Configure(const std::string& path, const ColumnOptions& options) override;
   Status Append(const CellView* cells, size_t n, bool partial_step) override;
   Status AppendBatch(const CellView* cells, size_t n) override;
+  Status CheckAppend(const CellView* cells, size_t n, AppendKind kind) override;
+  Status AppendChecked(const CellView* cells, size_t n, AppendKind kind) override;
 
   int64_t episode_steps() const override {
     MutexLock lock(&mu_);
@@ -92,6 +104,11 @@ class TrajectoryWriterImpl : public TrajectoryWriter {
   Result<uint64_t> CreateItem(const std::string& table, double priority,
                               const std::vector<ItemColumn>& trajectory,
                               const WaitOptions& wait) override;
+  Result<std::unique_ptr<PreparedItem>> PrepareItem(
+      const std::string& table, double priority, const std::vector<ItemColumn>& trajectory,
+      const WaitOptions& wait) override;
+  Result<std::vector<uint64_t>> Queue(
+      std::vector<std::unique_ptr<PreparedItem>> items) override;
   Status Flush(int64_t ignore_last, const WaitOptions& wait) override;
   Status EndEpisode(bool clear_buffers, const WaitOptions& wait) override;
   Result<int64_t> Close(const WaitOptions& wait) override;
@@ -99,11 +116,11 @@ class TrajectoryWriterImpl : public TrajectoryWriter {
 
   int64_t pending_items() const override {
     MutexLock lock(&mu_);
-    return closed_ ? 0 : sender_->pending_items();
+    return is_closed() ? 0 : sender_->pending_items();
   }
   int64_t pending_bytes() const override {
     MutexLock lock(&mu_);
-    return closed_ ? 0 : sender_->pending_bytes();
+    return is_closed() ? 0 : sender_->pending_bytes();
   }
   int64_t rejected_items() const override {
     MutexLock lock(&mu_);
@@ -116,11 +133,15 @@ class TrajectoryWriterImpl : public TrajectoryWriter {
   int64_t HistoryEnd() const { return next_step_ + (step_is_open_ ? 1 : 0); }
   int ColumnOf(const std::string& path);
 
+  // By itself or by a sibling.
+  bool is_closed() const { return closed_ || sender_->abandoned(); }
   // What every call begins with: errors of before, and the end.
   Status CheckUsable();
-  // Steps 1 (check all) of an append; 2 is AppendAll.
+  Status CheckOpen() const;
+  // Steps 1 (check all) and 2 of an append.
+  Status Check(const CellView* cells, size_t n, AppendKind kind);
   Status CheckCells(const CellView* cells, size_t n, bool batch);
-  Status AppendAll(const CellView* cells, size_t n, bool batch);
+  Status AppendAll(const CellView* cells, size_t n, AppendKind kind);
 
   Status CheckRun(const std::string& path, const CellRun& run) const;
   Status Missing(const ColumnBuffer& column, int64_t step, ColumnBuffer::Found why) const;
@@ -131,9 +152,14 @@ class TrajectoryWriterImpl : public TrajectoryWriter {
   Status Outline(const ItemColumn& column, ColumnOutline* outline) const;
   Status ReadStringCells(const ItemColumn& column, Tensor* out) const;
 
-  Status TryCreate(const std::string& table, const TableInfoPtr& info, double priority,
-                   const std::vector<ItemColumn>& trajectory, const WaitOptions& wait,
-                   uint64_t* key, bool* table_refused);
+  // Makes an item that passes and hands it to `take`, under the lock.
+  template <typename Take>
+  Status MakeItem(const std::string& table, double priority,
+                  const std::vector<ItemColumn>& trajectory, const WaitOptions& wait,
+                  const Take& take);
+  Status TryMake(const TableInfoPtr& info, double priority,
+                 const std::vector<ItemColumn>& trajectory, const WaitOptions& wait,
+                 ItemSender::NewItem* item, bool* table_refused);
   // The order of the columns in the item, if `info` lets it pass.
   Result<const std::vector<int>*> CheckTable(const TableInfoPtr& info, double priority);
   Status FillItem(const std::vector<ItemColumn>& trajectory, const std::vector<int>& order,
@@ -184,11 +210,14 @@ int TrajectoryWriterImpl::ColumnOf(const std::string& path) {
   return static_cast<int>(columns_.size() - 1);
 }
 
+Status TrajectoryWriterImpl::CheckOpen() const {
+  if (!is_closed()) return OkStatus();
+  return FailedPreconditionError("the writer to " + address_ +
+                                 " is closed; make a new one");
+}
+
 Status TrajectoryWriterImpl::CheckUsable() {
-  if (closed_) {
-    return FailedPreconditionError("the writer to " + address_ +
-                                   " is closed; make a new one");
-  }
+  RTF_RETURN_IF_ERROR(CheckOpen());
   RTF_RETURN_IF_ERROR(sender_->TakeError());
   return broken_;
 }
@@ -196,7 +225,7 @@ Status TrajectoryWriterImpl::CheckUsable() {
 Status TrajectoryWriterImpl::Configure(const std::string& path,
                                        const ColumnOptions& options) {
   MutexLock lock(&mu_);
-  if (closed_) return CheckUsable();
+  if (is_closed()) return CheckUsable();
   return columns_[Index(ColumnOf(path))]->Configure(options);
 }
 
@@ -230,37 +259,53 @@ Status TrajectoryWriterImpl::CheckCells(const CellView* cells, size_t n, bool ba
   return OkStatus();
 }
 
-Status TrajectoryWriterImpl::AppendAll(const CellView* cells, size_t n, bool batch) {
-  for (size_t i = 0; i < n; ++i) {
-    broken_ =
-        columns_[Index(cells[i].column)]->Append(cells[i], batch, next_step_, episode_);
-    RTF_RETURN_IF_ERROR(broken_);
-  }
-  return OkStatus();
-}
-
-Status TrajectoryWriterImpl::Append(const CellView* cells, size_t n, bool partial_step) {
-  MutexLock lock(&mu_);
+Status TrajectoryWriterImpl::Check(const CellView* cells, size_t n, AppendKind kind) {
   RTF_RETURN_IF_ERROR(CheckUsable());
-  RTF_RETURN_IF_ERROR(CheckCells(cells, n, /*batch=*/false));
-  RTF_RETURN_IF_ERROR(AppendAll(cells, n, /*batch=*/false));
-  step_is_open_ = partial_step;
-  if (!partial_step) ++next_step_;
-  return OkStatus();
-}
-
-Status TrajectoryWriterImpl::AppendBatch(const CellView* cells, size_t n) {
-  MutexLock lock(&mu_);
-  RTF_RETURN_IF_ERROR(CheckUsable());
+  if (kind != AppendKind::kBatch) return CheckCells(cells, n, /*batch=*/false);
   if (step_is_open_) {
     return InvalidArgumentError(
         "append_batch: a partial step is open; close it with append first");
   }
   if (n == 0) return InvalidArgumentError("append_batch: got no column");
-  RTF_RETURN_IF_ERROR(CheckCells(cells, n, /*batch=*/true));
-  RTF_RETURN_IF_ERROR(AppendAll(cells, n, /*batch=*/true));
-  next_step_ += cells[0].dims[0];
+  return CheckCells(cells, n, /*batch=*/true);
+}
+
+Status TrajectoryWriterImpl::AppendAll(const CellView* cells, size_t n, AppendKind kind) {
+  const bool batch = kind == AppendKind::kBatch;
+  for (size_t i = 0; i < n; ++i) {
+    broken_ =
+        columns_[Index(cells[i].column)]->Append(cells[i], batch, next_step_, episode_);
+    RTF_RETURN_IF_ERROR(broken_);
+  }
+  step_is_open_ = kind == AppendKind::kPartialStep;
+  if (!step_is_open_) next_step_ += batch ? cells[0].dims[0] : 1;
   return OkStatus();
+}
+
+Status TrajectoryWriterImpl::Append(const CellView* cells, size_t n, bool partial_step) {
+  const AppendKind kind = partial_step ? AppendKind::kPartialStep : AppendKind::kStep;
+  MutexLock lock(&mu_);
+  RTF_RETURN_IF_ERROR(Check(cells, n, kind));
+  return AppendAll(cells, n, kind);
+}
+
+Status TrajectoryWriterImpl::AppendBatch(const CellView* cells, size_t n) {
+  MutexLock lock(&mu_);
+  RTF_RETURN_IF_ERROR(Check(cells, n, AppendKind::kBatch));
+  return AppendAll(cells, n, AppendKind::kBatch);
+}
+
+Status TrajectoryWriterImpl::CheckAppend(const CellView* cells, size_t n, AppendKind kind) {
+  MutexLock lock(&mu_);
+  return Check(cells, n, kind);
+}
+
+Status TrajectoryWriterImpl::AppendChecked(const CellView* cells, size_t n,
+                                           AppendKind kind) {
+  MutexLock lock(&mu_);
+  RTF_RETURN_IF_ERROR(CheckOpen());
+  RTF_RETURN_IF_ERROR(broken_);
+  return AppendAll(cells, n, kind);
 }
 
 // ---- History --------------------------------------------------------------------
@@ -431,6 +476,46 @@ Status TrajectoryWriterImpl::ReadStringCells(const ItemColumn& column, Tensor* o
 Result<uint64_t> TrajectoryWriterImpl::CreateItem(const std::string& table, double priority,
                                                   const std::vector<ItemColumn>& trajectory,
                                                   const WaitOptions& wait) {
+  uint64_t key = 0;
+  RTF_RETURN_IF_ERROR(MakeItem(
+      table, priority, trajectory, wait,
+      [&](ItemSender::NewItem item) { key = sender_->Push(table, std::move(item)); }));
+  sender_->Kick();
+  WarnIfMuchIsPending();
+  return key;
+}
+
+Result<std::unique_ptr<PreparedItem>> TrajectoryWriterImpl::PrepareItem(
+    const std::string& table, double priority, const std::vector<ItemColumn>& trajectory,
+    const WaitOptions& wait) {
+  auto prepared = std::make_unique<PreparedItemImpl>();
+  prepared->table = table;
+  RTF_RETURN_IF_ERROR(
+      MakeItem(table, priority, trajectory, wait,
+               [&](ItemSender::NewItem item) { prepared->item = std::move(item); }));
+  return std::unique_ptr<PreparedItem>(std::move(prepared));
+}
+
+Result<std::vector<uint64_t>> TrajectoryWriterImpl::Queue(
+    std::vector<std::unique_ptr<PreparedItem>> items) {
+  std::vector<uint64_t> keys;
+  {
+    MutexLock lock(&mu_);
+    RTF_RETURN_IF_ERROR(CheckOpen());
+    for (const auto& item : items) {
+      auto* const prepared = static_cast<PreparedItemImpl*>(item.get());
+      keys.push_back(sender_->Push(prepared->table, std::move(prepared->item)));
+    }
+  }
+  sender_->Kick();
+  WarnIfMuchIsPending();
+  return keys;
+}
+
+template <typename Take>
+Status TrajectoryWriterImpl::MakeItem(const std::string& table, double priority,
+                                      const std::vector<ItemColumn>& trajectory,
+                                      const WaitOptions& wait, const Take& take) {
   TableInfoPtr info = cache_->Known(table);
   if (!info && options_.validate_items) {
     {
@@ -439,28 +524,25 @@ Result<uint64_t> TrajectoryWriterImpl::CreateItem(const std::string& table, doub
     }
     RTF_ASSIGN_OR_RETURN(info, FindTable(cache_.get(), table, wait));
   }
-  uint64_t key = 0;
   bool table_refused = false;
-  Status status = TryCreate(table, info, priority, trajectory, wait, &key, &table_refused);
-  if (table_refused) {
-    // Tables change: a reset, a new server.
-    const TableInfoPtr fresh = FreshInfo(cache_.get(), table, wait);
-    if (fresh) {
-      status = TryCreate(table, fresh, priority, trajectory, wait, &key, &table_refused);
-    }
-  }
-  RTF_RETURN_IF_ERROR(status);
-  sender_->Kick();
-  WarnIfMuchIsPending();
-  return key;
+  const auto try_with = [&](const TableInfoPtr& known) {
+    ItemSender::NewItem item;
+    MutexLock lock(&mu_);
+    RTF_RETURN_IF_ERROR(TryMake(known, priority, trajectory, wait, &item, &table_refused));
+    take(std::move(item));
+    return OkStatus();
+  };
+  const Status status = try_with(info);
+  if (!table_refused) return status;
+  // Tables change: a reset, a new server.
+  const TableInfoPtr fresh = FreshInfo(cache_.get(), table, wait);
+  return fresh ? try_with(fresh) : status;
 }
 
-Status TrajectoryWriterImpl::TryCreate(const std::string& table, const TableInfoPtr& info,
-                                       double priority,
-                                       const std::vector<ItemColumn>& trajectory,
-                                       const WaitOptions& wait, uint64_t* key,
-                                       bool* table_refused) {
-  MutexLock lock(&mu_);
+Status TrajectoryWriterImpl::TryMake(const TableInfoPtr& info, double priority,
+                                     const std::vector<ItemColumn>& trajectory,
+                                     const WaitOptions& wait, ItemSender::NewItem* item,
+                                     bool* table_refused) {
   RTF_RETURN_IF_ERROR(WaitForRoom(wait));
   RTF_RETURN_IF_ERROR(CheckUsable());
   if (trajectory.empty()) {
@@ -475,12 +557,9 @@ Status TrajectoryWriterImpl::TryCreate(const std::string& table, const TableInfo
     *table_refused = options_.validate_items;
     return order.status();
   }
-  ItemSender::NewItem item;
-  item.priority = priority;
-  item.written_as_steps = options_.writes_steps;
-  RTF_RETURN_IF_ERROR(FillItem(trajectory, **order, &item));
-  *key = sender_->Push(table, std::move(item));
-  return OkStatus();
+  item->priority = priority;
+  item->written_as_steps = options_.writes_steps;
+  return FillItem(trajectory, **order, item);
 }
 
 Result<const std::vector<int>*> TrajectoryWriterImpl::CheckTable(const TableInfoPtr& info,
@@ -557,7 +636,7 @@ Status TrajectoryWriterImpl::EndEpisode(bool clear_buffers, const WaitOptions& w
   {
     MutexLock lock(&mu_);
     const Status before = CheckUsable();
-    if (closed_) return before;
+    if (is_closed()) return before;
     const Status ended = EndEpisodeNow(clear_buffers);
     RTF_RETURN_IF_ERROR(before);
     RTF_RETURN_IF_ERROR(ended);
@@ -583,7 +662,7 @@ TrajectoryWriterImpl::Ending TrajectoryWriterImpl::End(const WaitOptions& wait,
   Ending ending;
   {
     MutexLock lock(&mu_);
-    if (closed_) return ending;
+    if (is_closed()) return ending;
     ending.error = CheckUsable();
     closed_ = true;
     ending.waited = sender_->WaitForAll(wait, max_failures, /*ask=*/false);

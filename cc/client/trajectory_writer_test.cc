@@ -625,5 +625,103 @@ TEST_F(TrajectoryWriterTest, FourThreadsOnABlockingTableLoseNothing) {
   EXPECT_EQ(taken, kThreads * kItems);
 }
 
+// ---- Several writers as one ------------------------------------------------------
+
+TEST_F(TrajectoryWriterTest, ACheckedAppendIsDoneByItsOtherHalf) {
+  auto writer = Make(Keep(10));
+  const int c = writer->Column("x");
+  const TestCell cell{c, {}, {7}};
+  const CellView view = cell.view();
+  ASSERT_TRUE(writer->CheckAppend(&view, 1, AppendKind::kPartialStep).ok());
+  EXPECT_EQ(writer->history_end(), 0);
+  ASSERT_TRUE(writer->AppendChecked(&view, 1, AppendKind::kPartialStep).ok());
+  EXPECT_TRUE(writer->step_is_open());
+  EXPECT_EQ(writer->CheckAppend(&view, 1, AppendKind::kStep).code(),
+            StatusCode::kInvalidArgument);
+  ASSERT_TRUE(writer->AppendChecked(nullptr, 0, AppendKind::kStep).ok());
+  const TestCell cells{c, {3}, {8, 9, 10}};
+  const CellView batch = cells.view();
+  ASSERT_TRUE(writer->CheckAppend(&batch, 1, AppendKind::kBatch).ok());
+  ASSERT_TRUE(writer->AppendChecked(&batch, 1, AppendKind::kBatch).ok());
+  EXPECT_EQ(writer->episode_steps(), 4);
+  ASSERT_TRUE(CreateItem(writer.get(), "t", {Cells("x", c, 0, 4)}).ok());
+  EXPECT_EQ(Stored("t", 1, 0, 0), (std::vector<float>{7, 8, 9, 10}));
+}
+
+TEST_F(TrajectoryWriterTest, APreparedItemKeepsItsDataUntilItIsQueued) {
+  auto writer = Make(Keep(1));
+  const int c = writer->Column("x");
+  ASSERT_TRUE(AppendFloat(writer.get(), c, 1).ok());
+  auto prepared = writer->PrepareItem("t", 1.0, {Cells("x", c, 0, 1)}, Soon());
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(writer->pending_items(), 0);
+  EXPECT_EQ(Size("t"), 0);
+  ASSERT_TRUE(writer->EndEpisode(true, Soon()).ok());
+  for (int i = 2; i < 5; ++i) ASSERT_TRUE(AppendFloat(writer.get(), c, i).ok());
+  std::vector<std::unique_ptr<PreparedItem>> items;
+  items.push_back(std::move(prepared).value());
+  EXPECT_EQ(writer->Queue(std::move(items)).value().size(), 1u);
+  ASSERT_TRUE(writer->Flush(0, Soon()).ok());
+  EXPECT_EQ(Stored("t", 1, 0, 0), (std::vector<float>{1}));
+}
+
+TEST_F(TrajectoryWriterTest, PrepareItemRefusesWhatCreateItemDoes) {
+  auto writer = Make(Keep(1));
+  const int c = writer->Column("x");
+  ASSERT_TRUE(AppendFloat(writer.get(), c, 1).ok());
+  const auto prepare = [&](const std::string& table, double priority, int64_t cells) {
+    return writer->PrepareItem(table, priority, {Cells("x", c, 0, cells)}, Soon())
+        .status()
+        .code();
+  };
+  EXPECT_EQ(prepare("t", 1, 2), StatusCode::kInvalidArgument);
+  EXPECT_EQ(prepare("t", std::nan(""), 1), StatusCode::kInvalidArgument);
+  EXPECT_EQ(prepare("nope", 1, 1), StatusCode::kInvalidArgument);
+  EXPECT_EQ(prepare("t", 1, 1), StatusCode::kOk);
+}
+
+TEST_F(TrajectoryWriterTest, SiblingsHaveHistoriesOfTheirOwnAndOneOrderOfItems) {
+  auto first = Make(Keep(10));
+  auto second = first->NewSibling();
+  const int c = first->Column("x");
+  ASSERT_EQ(second->Column("x"), c);
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(AppendFloat(first.get(), c, i).ok());
+    if (i % 2 == 1) continue;
+    ASSERT_TRUE(AppendFloat(second.get(), c, 10 + i).ok());
+  }
+  EXPECT_EQ(second->history_end(), 2);
+  std::vector<std::unique_ptr<PreparedItem>> items;
+  for (TrajectoryWriter* const writer : {second.get(), first.get()}) {
+    items.push_back(writer->PrepareItem("q", 1.0, {Cells("x", c, 0, 2)}, Soon()).value());
+  }
+  const std::vector<uint64_t> keys = first->Queue(std::move(items)).value();
+  ASSERT_TRUE(second->Flush(0, Soon()).ok());
+  EXPECT_LT(keys[0], keys[1]);
+  const auto stored = ItemsOf(service_.get(), "q", 2);
+  ASSERT_EQ(stored.size(), 2u);
+  EXPECT_EQ(Floats(stored[0]->column(0)), (std::vector<float>{10, 12}));
+  EXPECT_EQ(Floats(stored[1]->column(0)), (std::vector<float>{0, 1}));
+  ASSERT_TRUE(second->EndEpisode(true, Soon()).ok());
+  EXPECT_EQ(first->episode_steps(), 4);
+}
+
+TEST_F(TrajectoryWriterTest, SiblingsAreClosedTogether) {
+  auto first = Make(Keep(10));
+  auto second = first->NewSibling();
+  const int c = second->Column("x");
+  ASSERT_TRUE(AppendFloat(second.get(), c, 1).ok());
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(CreateItem(second.get(), "q", {Cells("x", c, 0, 1)}).ok());
+  }
+  const int64_t pending = second->pending_items();
+  EXPECT_GT(pending, 0);
+  EXPECT_EQ(first->pending_items(), pending);
+  EXPECT_EQ(first->Close(Within(Duration::zero())).value(), pending);
+  EXPECT_EQ(second->pending_items(), 0);
+  EXPECT_EQ(AppendFloat(second.get(), c, 2).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(second->Close(Soon()).value(), 0);
+}
+
 }  // namespace
 }  // namespace reverb_tf

@@ -8,6 +8,7 @@
 #include "cc/rpc/control_codec.h"
 #include "cc/rpc/insert_codec.h"
 #include "cc/rpc/sample_codec.h"
+#include "cc/rpc/status_codec.h"
 
 namespace reverb_tf {
 namespace {
@@ -275,6 +276,21 @@ TEST(Codecs, SurviveChangedBytes) {
     }
     DecodeBoth(bytes, 1 + random() % 100);
   }
+}
+
+TEST(StatusCodec, AConnectionThatBrokeIsUnavailable) {
+  for (const grpc::Status& broken :
+       {grpc::Status(grpc::StatusCode::UNKNOWN, "Stream removed"),
+        grpc::Status(grpc::StatusCode::INTERNAL,
+                     "Received RST_STREAM with error code 2")}) {
+    EXPECT_EQ(FromGrpc(broken).code(), StatusCode::kUnavailable);
+    EXPECT_EQ(FromGrpc(broken).message(), broken.error_message());
+  }
+}
+
+TEST(StatusCodec, OtherErrorsKeepTheirCode) {
+  EXPECT_EQ(FromGrpc({grpc::StatusCode::UNKNOWN, "x"}).code(), StatusCode::kUnknown);
+  EXPECT_EQ(FromGrpc({grpc::StatusCode::INTERNAL, "x"}).code(), StatusCode::kInternal);
 }
 
 }  // namespace

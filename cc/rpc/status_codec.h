@@ -25,9 +25,12 @@ inline grpc::Status ToGrpc(const Status& status) {
 
 inline Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return OkStatus();
-  // How gRPC reports a connection that broke under a stream.
-  if (status.error_code() == grpc::StatusCode::UNKNOWN &&
-      status.error_message() == "Stream removed") {
+  // How gRPC reports a connection that broke under a stream: the client's own, and that of
+  // a proxy to its server, which the proxy tells of by HTTP/2's INTERNAL_ERROR.
+  if ((status.error_code() == grpc::StatusCode::UNKNOWN &&
+       status.error_message() == "Stream removed") ||
+      (status.error_code() == grpc::StatusCode::INTERNAL &&
+       status.error_message() == "Received RST_STREAM with error code 2")) {
     return UnavailableError(status.error_message());
   }
   const int code = status.error_code();

@@ -35,12 +35,48 @@ using tensorflow::ResourceHandle;
 using tensorflow::core::RefCountPtr;
 
 constexpr char kData[] = "data";
+constexpr char kIndices[] = "indices";
+constexpr int64_t kMaxEnvs = 1 << 16;
 
+// Results of one number for each environment; without environments a scalar.
 template <typename T>
-absl::Status SetNumber(OpKernelContext* ctx, T value) {
+absl::Status AllocateNumbers(OpKernelContext* ctx, const TrajectoryWriterResource& writer,
+                             T** numbers) {
+  tensorflow::TensorShape shape;
+  if (writer.is_vector()) shape.AddDim(writer.setup().num_envs);
+  tensorflow::Tensor* out = nullptr;
+  TF_RETURN_IF_ERROR(ctx->allocate_output(0, shape, &out));
+  *numbers = out->flat<T>().data();
+  return absl::OkStatus();
+}
+
+absl::Status SetNumber(OpKernelContext* ctx, int64_t value) {
   tensorflow::Tensor* out = nullptr;
   TF_RETURN_IF_ERROR(ctx->allocate_output(0, {}, &out));
-  out->scalar<T>()() = value;
+  out->scalar<int64_t>()() = value;
+  return absl::OkStatus();
+}
+
+// The optional input "mask": null if it isn't there.
+absl::Status GetMask(OpKernelContext* ctx, const TrajectoryWriterResource& writer,
+                     const bool** mask) {
+  OpInputList list;
+  TF_RETURN_IF_ERROR(ctx->input_list("mask", &list));
+  *mask = nullptr;
+  if (list.size() == 0) return absl::OkStatus();
+  if (!writer.is_vector() || list.size() > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("mask: got ", list.size(), " tensors, expected ",
+                     writer.is_vector() ? "at most 1"
+                                        : "none, since the writer has no "
+                                          "environments (num_envs)"));
+  }
+  const int64_t num_envs = writer.setup().num_envs;
+  if (list[0].dims() != 1 || list[0].dim_size(0) != num_envs) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "mask: got shape ", list[0].shape().DebugString(), ", expected [", num_envs, "]"));
+  }
+  *mask = list[0].flat<bool>().data();
   return absl::OkStatus();
 }
 
@@ -78,6 +114,11 @@ class WriterHandleOp : public WaitingOp<ClientResource> {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("validate_items", &setup_.validate_items));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("max_in_flight_items", &setup_.max_in_flight_items));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("configs", &setup_.configs));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("num_envs", &setup_.num_envs));
+    OP_REQUIRES(ctx, setup_.num_envs <= kMaxEnvs,
+                absl::InvalidArgumentError(absl::StrCat("num_envs must be at most ",
+                                                        kMaxEnvs, ", got ", setup_.num_envs,
+                                                        "; use several writers")));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("shared_name", &shared_name_));
   }
 
@@ -162,49 +203,64 @@ class WriterHandleOp : public WaitingOp<ClientResource> {
 
 // ---- appending ----
 
-// The cells of one append. Read in place, but strings, which are copied in content form.
+// The cells of one append, by environment. Read in place, but strings, which are copied in
+// content form.
 class Cells {
  public:
-  // INVALID_ARGUMENT naming the path if the tensor isn't a cell (or with is_batch cells) of
-  // the column.
-  absl::Status Add(int source, const TensorSpec& spec, const tensorflow::Tensor& tensor,
-                   bool is_batch) {
-    TF_RETURN_IF_ERROR(Check(spec, tensor, is_batch));
+  // Without environments `num_envs` is 0, and all cells are of 0.
+  Cells(int64_t num_envs, bool is_batch)
+      : num_envs_(num_envs), is_batch_(is_batch), outer_dims_(num_envs > 0 ? 1 : 0) {}
+
+  // INVALID_ARGUMENT naming the path if the tensor isn't a cell of the column for each
+  // environment, or T of them.
+  absl::Status Add(int source, const TensorSpec& spec, const tensorflow::Tensor& tensor) {
+    TF_RETURN_IF_ERROR(Check(spec, tensor));
     CellView view;
     view.column = source;
     view.dtype = spec.dtype;
-    view.rank = tensor.dims();
-    for (int i = 0; i < view.rank; ++i) dims_.push_back(tensor.dim_size(i));
+    view.rank = tensor.dims() - outer_dims_;
+    for (int i = outer_dims_; i < tensor.dims(); ++i) dims_.push_back(tensor.dim_size(i));
     if (spec.dtype == DType::kString) {
-      view.bytes = AddStrings(tensor);
+      bases_.push_back(nullptr);
+      AddStrings(tensor);
     } else {
-      view.data = tensor.data();
-      view.bytes = tensor.tensor_data().size();
+      bases_.push_back(static_cast<const char*>(tensor.data()));
+      view.bytes = tensor.tensor_data().size() / rows();
     }
     views_.push_back(view);
     return absl::OkStatus();
   }
 
   size_t size() const { return views_.size(); }
-  // All cells; valid until the next Add.
-  const CellView* views() {
+  // All cells of the environment; valid until the next call.
+  const CellView* Of(size_t env) {
     const int64_t* dims = dims_.data();
-    const char* strings = strings_.data();
-    for (CellView& view : views_) {
+    const size_t* ends = string_ends_.data();
+    size_t begin = 0;  // of the column's strings
+    for (size_t i = 0; i < views_.size(); ++i) {
+      CellView& view = views_[i];
       view.dims = dims;
       dims += view.rank;
-      if (view.dtype != DType::kString) continue;
-      view.data = strings;
-      strings += view.bytes;
+      if (view.dtype != DType::kString) {
+        view.data = bases_[i] + env * view.bytes;
+        continue;
+      }
+      const size_t first = env == 0 ? begin : ends[env - 1];
+      view.data = strings_.data() + first;
+      view.bytes = ends[env] - first;
+      begin = ends[rows() - 1];
+      ends += rows();
     }
     return views_.data();
   }
 
  private:
-  static bool IsCell(const TensorSpec& spec, const tensorflow::Tensor& tensor,
-                     bool is_batch) {
-    const int first = is_batch ? 1 : 0;
+  size_t rows() const { return num_envs_ > 0 ? static_cast<size_t>(num_envs_) : 1; }
+
+  bool AreCells(const TensorSpec& spec, const tensorflow::Tensor& tensor) const {
+    const int first = outer_dims_ + (is_batch_ ? 1 : 0);
     if (tensor.dims() < first) return false;
+    if (num_envs_ > 0 && tensor.dim_size(0) != num_envs_) return false;
     if (spec.unknown_rank) return true;
     if (static_cast<size_t>(tensor.dims() - first) != spec.shape.size()) return false;
     for (int i = first; i < tensor.dims(); ++i) {
@@ -214,34 +270,68 @@ class Cells {
     return true;
   }
 
-  static absl::Status Check(const TensorSpec& spec, const tensorflow::Tensor& tensor,
-                            bool is_batch) {
-    if (static_cast<DType>(tensor.dtype()) == spec.dtype &&
-        IsCell(spec, tensor, is_batch)) {
+  absl::Status Check(const TensorSpec& spec, const tensorflow::Tensor& tensor) const {
+    if (static_cast<DType>(tensor.dtype()) == spec.dtype && AreCells(spec, tensor)) {
       return absl::OkStatus();
+    }
+    std::string outer = is_batch_ ? "[T, ...] cells of " : "";
+    if (num_envs_ > 0) {
+      outer = absl::StrCat("[", num_envs_, is_batch_ ? ", T" : "", ", ...] cells of ");
     }
     return absl::InvalidArgumentError(absl::StrCat(
         "column '", spec.path, "': got ", tensorflow::DataTypeString(tensor.dtype()),
-        " of shape ", tensor.shape().DebugString(), ", expected ",
-        is_batch ? "[T, ...] cells of " : "", spec.ToString()));
+        " of shape ", tensor.shape().DebugString(), ", expected ", outer, spec.ToString()));
   }
 
-  size_t AddStrings(const tensorflow::Tensor& tensor) {
-    const size_t before = strings_.size();
+  void AddStrings(const tensorflow::Tensor& tensor) {
     const auto flat = tensor.flat<tensorflow::tstring>();
-    for (int64_t i = 0; i < flat.size(); ++i) AppendVarint(&strings_, flat(i).size());
-    for (int64_t i = 0; i < flat.size(); ++i) {
-      strings_.append(flat(i).data(), flat(i).size());
+    const int64_t n = flat.size() / static_cast<int64_t>(rows());
+    for (size_t row = 0; row < rows(); ++row) {
+      const int64_t begin = static_cast<int64_t>(row) * n;
+      for (int64_t i = begin; i < begin + n; ++i) AppendVarint(&strings_, flat(i).size());
+      for (int64_t i = begin; i < begin + n; ++i) {
+        strings_.append(flat(i).data(), flat(i).size());
+      }
+      string_ends_.push_back(strings_.size());
     }
-    return strings_.size() - before;
   }
 
+  const int64_t num_envs_;
+  const bool is_batch_;
+  const int outer_dims_;
   absl::InlinedVector<CellView, 16> views_;
+  absl::InlinedVector<const char*, 16> bases_;  // of the first environment's cells
   absl::InlinedVector<int64_t, 64> dims_;
   std::string strings_;
+  std::vector<size_t> string_ends_;  // of each column of strings, by environment
 };
 
-using WriterOp = WaitingOp<TrajectoryWriterResource>;
+// Its attr num_envs is the writer's, so that the shapes are what the graph was told.
+class WriterOp : public WaitingOp<TrajectoryWriterResource> {
+ public:
+  explicit WriterOp(OpKernelConstruction* ctx) : WaitingOp(ctx) {
+    has_num_envs_ = ctx->HasAttr("num_envs");
+    if (has_num_envs_) OP_REQUIRES_OK(ctx, ctx->GetAttr("num_envs", &num_envs_));
+  }
+
+ protected:
+  virtual absl::Status CallWriter(OpKernelContext* ctx, TrajectoryWriterResource* writer,
+                                  const WaitOptions& wait) = 0;
+
+  absl::Status Call(OpKernelContext* ctx, TrajectoryWriterResource* writer,
+                    const WaitOptions& wait) final {
+    if (!has_num_envs_ || num_envs_ == writer->setup().num_envs) {
+      return CallWriter(ctx, writer, wait);
+    }
+    return absl::InvalidArgumentError(absl::StrCat("num_envs: got ", num_envs_,
+                                                   ", expected the handle's, ",
+                                                   writer->setup().num_envs));
+  }
+
+ private:
+  int64_t num_envs_ = 0;
+  bool has_num_envs_ = false;
+};
 
 class AppendOp : public WriterOp {
  public:
@@ -253,19 +343,22 @@ class AppendOp : public WriterOp {
 
  protected:
   bool MayWait(const TrajectoryWriterResource& writer) const override {
-    return writer.creates_items_itself() && writer.has_bound();
+    return writer.has_bound() && (writer.creates_items_itself() || writer.is_vector());
   }
 
-  absl::Status Call(OpKernelContext* ctx, TrajectoryWriterResource* writer,
-                    const WaitOptions& wait) override {
-    Cells cells;
+  absl::Status CallWriter(OpKernelContext* ctx, TrajectoryWriterResource* writer,
+                          const WaitOptions& wait) override {
+    Cells cells(writer->setup().num_envs, is_batch_);
+    const bool* mask = nullptr;
+    int64_t* steps = nullptr;
     TF_RETURN_IF_ERROR(Gather(ctx, *writer, &cells));
-    const Status status =
-        is_batch_ ? writer->AppendBatch(cells.views(), cells.size(), wait)
-                  : writer->Append(cells.views(), cells.size(), partial_step_, wait);
-    TF_RETURN_IF_ERROR(ToTfStatus(status));
-    const int64_t added = is_batch_ ? cells.views()[0].dims[0] : partial_step_ ? 0 : 1;
-    return SetNumber<int64_t>(ctx, writer->episode_steps() - added);
+    TF_RETURN_IF_ERROR(GetMask(ctx, *writer, &mask));
+    TF_RETURN_IF_ERROR(AllocateNumbers(ctx, *writer, &steps));
+    const AppendKind kind = is_batch_       ? AppendKind::kBatch
+                            : partial_step_ ? AppendKind::kPartialStep
+                                            : AppendKind::kStep;
+    const EnvCells by_env{[&cells](size_t env) { return cells.Of(env); }, cells.size()};
+    return ToTfStatus(writer->Append(by_env, kind, mask, wait, steps));
   }
 
  private:
@@ -286,7 +379,7 @@ class AppendOp : public WriterOp {
         return absl::InvalidArgumentError(
             absl::StrCat("columns must be below ", specs.size(), ", got ", columns_[i]));
       }
-      TF_RETURN_IF_ERROR(cells->Add(writer.source(k), specs[k], data[i], is_batch_));
+      TF_RETURN_IF_ERROR(cells->Add(writer.source(k), specs[k], data[i]));
     }
     return absl::OkStatus();
   }
@@ -297,6 +390,17 @@ class AppendOp : public WriterOp {
 };
 
 // ---- items and history ----
+
+// A vector of cells' indices.
+absl::Status ReadIndices(const tensorflow::Tensor& indices, HistorySlice* slice) {
+  if (indices.dims() != 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        kIndices, " must be of rank 1, got shape ", indices.shape().DebugString()));
+  }
+  const int32_t* const first = indices.flat<int32_t>().data();
+  slice->indices.emplace(first, first + indices.NumElements());
+  return absl::OkStatus();
+}
 
 class CreateItemOp : public WriterOp {
  public:
@@ -323,6 +427,13 @@ class CreateItemOp : public WriterOp {
       slice.path = paths[i];
       slices_.push_back(std::move(slice));
     }
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("listed", &listed_));
+    for (const int32_t k : listed_) {
+      OP_REQUIRES(
+          ctx, k >= 0 && static_cast<size_t>(k) < n && !squeeze[Index(k)],
+          absl::InvalidArgumentError(absl::StrCat(
+              "listed must be of the ", n, " columns that are not squeezed, got ", k)));
+    }
   }
 
  protected:
@@ -330,20 +441,56 @@ class CreateItemOp : public WriterOp {
     return writer.has_bound();
   }
 
-  absl::Status Call(OpKernelContext* ctx, TrajectoryWriterResource* writer,
-                    const WaitOptions& wait) override {
+  absl::Status CallWriter(OpKernelContext* ctx, TrajectoryWriterResource* writer,
+                          const WaitOptions& wait) override {
     std::string table;
-    double priority = 0;
+    const tensorflow::Tensor* priority = nullptr;
     std::vector<HistorySlice> slices = slices_;
+    const bool* mask = nullptr;
+    uint64_t* keys = nullptr;
     TF_RETURN_IF_ERROR(GetString(ctx, "table", &table));
-    TF_RETURN_IF_ERROR(GetScalar(ctx, "priority", &priority));
+    TF_RETURN_IF_ERROR(GetPriority(ctx, *writer, &priority));
     TF_RETURN_IF_ERROR(GetBounds(ctx, &slices));
-    const Result<uint64_t> key = writer->CreateItem(table, priority, slices, wait);
-    if (!key.ok()) return ToTfStatus(key.status());
-    return SetNumber<uint64_t>(ctx, *key);
+    TF_RETURN_IF_ERROR(GetIndices(ctx, &slices));
+    TF_RETURN_IF_ERROR(GetMask(ctx, *writer, &mask));
+    TF_RETURN_IF_ERROR(AllocateNumbers(ctx, *writer, &keys));
+    return ToTfStatus(writer->CreateItem(table, priority->flat<double>().data(),
+                                         priority->dims() == 0, slices, mask, wait, keys));
   }
 
  private:
+  static size_t Index(int32_t k) { return static_cast<size_t>(k); }
+
+  static absl::Status GetPriority(OpKernelContext* ctx,
+                                  const TrajectoryWriterResource& writer,
+                                  const tensorflow::Tensor** priority) {
+    if (!writer.is_vector()) return GetInput(ctx, "priority", 0, priority);
+    TF_RETURN_IF_ERROR(ctx->input("priority", priority));
+    const int64_t num_envs = writer.setup().num_envs;
+    if ((*priority)->dims() == 0 ||
+        ((*priority)->dims() == 1 && (*priority)->dim_size(0) == num_envs)) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(absl::StrCat("priority: got shape ",
+                                                   (*priority)->shape().DebugString(),
+                                                   ", expected [] or [", num_envs, "]"));
+  }
+
+  absl::Status GetIndices(OpKernelContext* ctx, std::vector<HistorySlice>* slices) const {
+    OpInputList lists;
+    TF_RETURN_IF_ERROR(ctx->input_list(kIndices, &lists));
+    if (static_cast<size_t>(lists.size()) != listed_.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("listed must have an entry for each of the ", lists.size(),
+                       " indices, got ", listed_.size()));
+    }
+    for (size_t i = 0; i < listed_.size(); ++i) {
+      TF_RETURN_IF_ERROR(
+          ReadIndices(lists[static_cast<int>(i)], &(*slices)[Index(listed_[i])]));
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status GetBounds(OpKernelContext* ctx, std::vector<HistorySlice>* slices) const {
     const tensorflow::Tensor *start = nullptr, *stop = nullptr, *step = nullptr;
     TF_RETURN_IF_ERROR(GetVector(ctx, "start", &start));
@@ -373,12 +520,13 @@ class CreateItemOp : public WriterOp {
   std::vector<HistorySlice> slices_;  // without bounds
   std::vector<bool> has_start_;
   std::vector<bool> has_stop_;
+  std::vector<int32_t> listed_;  // columns that are chosen by `indices`
 };
 
 // An op that never waits.
 class InstantOp : public WriterOp {
  public:
-  using WriterOp::WaitingOp;
+  using WriterOp::WriterOp;
 
  protected:
   bool MayWait(const TrajectoryWriterResource& writer) const override { return false; }
@@ -395,8 +543,8 @@ class ColumnOp : public InstantOp {
   }
 
  protected:
-  absl::Status Call(OpKernelContext* ctx, TrajectoryWriterResource* writer,
-                    const WaitOptions& wait) override {
+  absl::Status CallWriter(OpKernelContext* ctx, TrajectoryWriterResource* writer,
+                          const WaitOptions& wait) override {
     HistorySlice slice = slice_;
     int32_t start = 0, stop = 0;
     TF_RETURN_IF_ERROR(GetScalar(ctx, "start", &start));
@@ -404,10 +552,15 @@ class ColumnOp : public InstantOp {
     TF_RETURN_IF_ERROR(GetScalar(ctx, "step", &slice.step));
     if (has_start_) slice.start = start;
     if (has_stop_) slice.stop = stop;
+    OpInputList indices;
+    TF_RETURN_IF_ERROR(ctx->input_list(kIndices, &indices));
+    if (indices.size() > 0) TF_RETURN_IF_ERROR(ReadIndices(indices[0], &slice));
+    size_t env = 0;
+    TF_RETURN_IF_ERROR(GetEnvironment(ctx, *writer, &env));
     const std::vector<TensorSpec>& columns = writer->setup().columns;
     const auto source = static_cast<size_t>(slice.source);
     if (source < columns.size()) slice.path = columns[source].path;
-    Result<Tensor> values = writer->Read(slice);
+    Result<Tensor> values = writer->Read(slice, env);
     if (!values.ok()) return ToTfStatus(values.status());
     tensorflow::Tensor out;
     TF_RETURN_IF_ERROR(ToTfTensor(std::move(values).value(), &out));
@@ -422,6 +575,28 @@ class ColumnOp : public InstantOp {
   }
 
  private:
+  static absl::Status GetEnvironment(OpKernelContext* ctx,
+                                     const TrajectoryWriterResource& writer, size_t* env) {
+    OpInputList list;
+    TF_RETURN_IF_ERROR(ctx->input_list("environment", &list));
+    if (list.size() != (writer.is_vector() ? 1 : 0)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("environment: got ", list.size(), " tensors, expected ",
+                       writer.is_vector() ? "one: its index"
+                                          : "none, since the writer has no environments"));
+    }
+    if (!writer.is_vector()) return absl::OkStatus();
+    const int64_t num_envs = writer.setup().num_envs;
+    if (list[0].dims() != 0 || list[0].scalar<int32_t>()() < 0 ||
+        list[0].scalar<int32_t>()() >= num_envs) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "environment: got ", list[0].SummarizeValue(4), " of shape ",
+          list[0].shape().DebugString(), ", expected a scalar from 0 to ", num_envs - 1));
+    }
+    *env = static_cast<size_t>(list[0].scalar<int32_t>()());
+    return absl::OkStatus();
+  }
+
   HistorySlice slice_;  // without bounds
   bool has_start_ = false;
   bool has_stop_ = false;
@@ -433,9 +608,14 @@ class EpisodeStepsOp : public InstantOp {
   using InstantOp::InstantOp;
 
  protected:
-  absl::Status Call(OpKernelContext* ctx, TrajectoryWriterResource* writer,
-                    const WaitOptions& wait) override {
-    return SetNumber<int64_t>(ctx, writer->episode_steps());
+  absl::Status CallWriter(OpKernelContext* ctx, TrajectoryWriterResource* writer,
+                          const WaitOptions& wait) override {
+    int64_t* steps = nullptr;
+    TF_RETURN_IF_ERROR(AllocateNumbers(ctx, *writer, &steps));
+    for (size_t env = 0; env < writer->num_writers(); ++env) {
+      steps[env] = writer->episode_steps(env);
+    }
+    return absl::OkStatus();
   }
 };
 
@@ -444,9 +624,9 @@ class PendingOp : public InstantOp {
   using InstantOp::InstantOp;
 
  protected:
-  absl::Status Call(OpKernelContext* ctx, TrajectoryWriterResource* writer,
-                    const WaitOptions& wait) override {
-    return SetNumber<int64_t>(ctx, writer->pending_items());
+  absl::Status CallWriter(OpKernelContext* ctx, TrajectoryWriterResource* writer,
+                          const WaitOptions& wait) override {
+    return SetNumber(ctx, writer->pending_items());
   }
 };
 
@@ -454,11 +634,11 @@ class PendingOp : public InstantOp {
 
 class FlushOp : public WriterOp {
  public:
-  using WriterOp::WaitingOp;
+  using WriterOp::WriterOp;
 
  protected:
-  absl::Status Call(OpKernelContext* ctx, TrajectoryWriterResource* writer,
-                    const WaitOptions& wait) override {
+  absl::Status CallWriter(OpKernelContext* ctx, TrajectoryWriterResource* writer,
+                          const WaitOptions& wait) override {
     int32_t ignore_last = 0;
     TF_RETURN_IF_ERROR(GetScalar(ctx, "block_until_num_items", &ignore_last));
     return ToTfStatus(writer->Flush(ignore_last, wait));
@@ -467,27 +647,29 @@ class FlushOp : public WriterOp {
 
 class EndEpisodeOp : public WriterOp {
  public:
-  using WriterOp::WaitingOp;
+  using WriterOp::WriterOp;
 
  protected:
-  absl::Status Call(OpKernelContext* ctx, TrajectoryWriterResource* writer,
-                    const WaitOptions& wait) override {
+  absl::Status CallWriter(OpKernelContext* ctx, TrajectoryWriterResource* writer,
+                          const WaitOptions& wait) override {
     bool clear_buffers = true;
     TF_RETURN_IF_ERROR(GetScalar(ctx, "clear_buffers", &clear_buffers));
-    return ToTfStatus(writer->EndEpisode(clear_buffers, wait));
+    const bool* mask = nullptr;
+    TF_RETURN_IF_ERROR(GetMask(ctx, *writer, &mask));
+    return ToTfStatus(writer->EndEpisode(clear_buffers, mask, wait));
   }
 };
 
 class CloseOp : public WriterOp {
  public:
-  using WriterOp::WaitingOp;
+  using WriterOp::WriterOp;
 
  protected:
-  absl::Status Call(OpKernelContext* ctx, TrajectoryWriterResource* writer,
-                    const WaitOptions& wait) override {
+  absl::Status CallWriter(OpKernelContext* ctx, TrajectoryWriterResource* writer,
+                          const WaitOptions& wait) override {
     const Result<int64_t> dropped = writer->Close(wait);
     if (!dropped.ok()) return ToTfStatus(dropped.status());
-    return SetNumber<int64_t>(ctx, *dropped);
+    return SetNumber(ctx, *dropped);
   }
 };
 

@@ -1,6 +1,7 @@
 #include "reverb_tf/kernels/trajectory_writer_resource.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "cc/core/signature.h"
@@ -31,6 +32,28 @@ CellRun Slice(const HistorySlice& slice, int64_t begin, int64_t length) {
   return run;
 }
 
+// Cells at so many indices of the history, which are checked.
+std::vector<CellRun> Runs(const std::vector<int64_t>& cells) {
+  std::vector<CellRun> runs;
+  for (const int64_t cell : cells) {
+    if (!runs.empty() && runs.back().first + runs.back().count == cell) {
+      ++runs.back().count;
+    } else {
+      runs.push_back({0, cell, 1, 1});
+    }
+  }
+  return runs;
+}
+
+// The end of a wait before it begins.
+WaitOptions NoWait() {
+  WaitOptions wait;
+  wait.interrupted = [] { return CancelledError("not waited for"); };
+  return wait;
+}
+
+bool IsMeant(const bool* mask, size_t env) { return mask == nullptr || mask[env]; }
+
 Status BadSlice(const HistorySlice& slice, const std::string& what) {
   return InvalidArgumentError("column '" + slice.path + "': " + what);
 }
@@ -56,7 +79,8 @@ bool WriterSetup::operator==(const WriterSetup& o) const {
   return address == o.address && columns == o.columns &&
          num_keep_alive_refs == o.num_keep_alive_refs &&
          validate_items == o.validate_items &&
-         max_in_flight_items == o.max_in_flight_items && configs == o.configs;
+         max_in_flight_items == o.max_in_flight_items && configs == o.configs &&
+         num_envs == o.num_envs;
 }
 
 // ---- Making one -------------------------------------------------------------------
@@ -70,10 +94,21 @@ absl::Status TrajectoryWriterResource::Make(
   if (!configs.ok()) return ToTfStatus(configs.status());
   Result<Writer> writer = MakeWriter(client, setup, std::move(configs).value(), wait);
   if (!writer.ok()) return ToTfStatus(writer.status());
-  Result<std::vector<int>> sources = MapColumns(setup, *writer);
-  if (!sources.ok()) return ToTfStatus(sources.status());
-  resource->reset(new TrajectoryWriterResource(std::move(setup), std::move(writer).value(),
-                                               std::move(sources).value()));
+  std::vector<Writer> writers;
+  writers.push_back(std::move(writer).value());
+  // Before they have columns, so that those have the same numbers in all.
+  while (static_cast<int64_t>(writers.size()) < setup.num_envs) {
+    writers.push_back(
+        std::visit([](const auto& w) { return Writer(w->NewSibling()); }, writers.front()));
+  }
+  std::vector<int> sources;
+  for (const Writer& each : writers) {
+    Result<std::vector<int>> mapped = MapColumns(setup, each);
+    if (!mapped.ok()) return ToTfStatus(mapped.status());
+    sources = std::move(mapped).value();
+  }
+  resource->reset(new TrajectoryWriterResource(std::move(setup), std::move(writers),
+                                               std::move(sources)));
   return absl::OkStatus();
 }
 
@@ -124,47 +159,199 @@ std::string TrajectoryWriterResource::DebugString() const {
                       " items pending");
 }
 
-// ---- Calls ------------------------------------------------------------------------
+// ---- Several environments ---------------------------------------------------------
 
-Status TrajectoryWriterResource::Append(const CellView* cells, size_t n, bool partial_step,
-                                        const WaitOptions& wait) {
-  if (creates_items_itself()) {
-    return std::get<1>(writer_)->Append(cells, n, partial_step, wait);
+class TrajectoryWriterResource::Turn {
+ public:
+  explicit Turn(TrajectoryWriterResource* resource) : resource_(*resource) {}
+  ~Turn() {
+    if (!taken_) return;
+    MutexLock lock(&resource_.mu_);
+    resource_.turn_taken_ = false;
+    resource_.turn_free_.Signal();
   }
-  return std::get<0>(writer_)->Append(cells, n, partial_step);
+
+  // Waits for the calls of other threads until it is interrupted.
+  Status Take(const WaitOptions& wait) {
+    WaitOptions until;
+    until.interrupted = wait.interrupted;
+    Waiter waiter(until, [] { return std::string("another call on the writer goes on"); });
+    MutexLock lock(&resource_.mu_);
+    RTF_RETURN_IF_ERROR(waiter.Until(&resource_.mu_, &resource_.turn_free_,
+                                     [this] { return !resource_.turn_taken_; }));
+    taken_ = resource_.turn_taken_ = true;
+    return OkStatus();
+  }
+
+ private:
+  TrajectoryWriterResource& resource_;
+  bool taken_ = false;
+};
+
+Status TrajectoryWriterResource::At(size_t env, const Status& status) const {
+  if (status.ok() || !is_vector()) return status;
+  return Status(status.code(),
+                "environment " + std::to_string(env) + ": " + status.message());
 }
 
-Status TrajectoryWriterResource::AppendBatch(const CellView* cells, size_t n,
-                                             const WaitOptions& wait) {
-  if (creates_items_itself()) return std::get<1>(writer_)->AppendBatch(cells, n, wait);
-  return std::get<0>(writer_)->AppendBatch(cells, n);
+template <typename Call>
+Status TrajectoryWriterResource::ForEach(const bool* mask, const Call& call) const {
+  for (size_t env = 0; env < writers_.size(); ++env) {
+    if (!IsMeant(mask, env)) continue;
+    const Status status = call(env);
+    if (!status.ok()) return At(env, status);
+  }
+  return OkStatus();
 }
+
+Status TrajectoryWriterResource::WaitForRoom(int64_t items, const WaitOptions& wait) {
+  // Waits for nothing if all may stay.
+  int64_t stay = std::numeric_limits<int64_t>::max();
+  if (items > 0 && has_bound()) {
+    stay = std::max<int64_t>(setup_.max_in_flight_items - items, 0);
+  }
+  return std::visit([&](const auto& w) { return w->Flush(stay, wait); }, writers_[0]);
+}
+
+// ---- Appending --------------------------------------------------------------------
+
+Status TrajectoryWriterResource::Append(const EnvCells& cells, AppendKind kind,
+                                        const bool* mask, const WaitOptions& wait,
+                                        int64_t* steps) {
+  if (!is_vector()) {
+    RTF_RETURN_IF_ERROR(AppendOne(cells.of(0), cells.n, kind, wait));
+    *steps = FirstStep(cells.of(0), 0, kind);
+    return OkStatus();
+  }
+  if (kind == AppendKind::kBatch && creates_items_itself()) {
+    return InvalidArgumentError(
+        "append_batch: a vectorised writer with configs appends one step at a time; use "
+        "append");
+  }
+  Turn turn(this);
+  RTF_RETURN_IF_ERROR(turn.Take(wait));
+  RTF_RETURN_IF_ERROR(WaitForRoom(0, wait));
+  int64_t items = 0;
+  RTF_RETURN_IF_ERROR(
+      ForEach(mask, [&](size_t env) { return CheckAppend(cells, env, kind, &items); }));
+  if (items > 0) RTF_RETURN_IF_ERROR(WaitForRoom(items, wait));
+  Status first;
+  for (size_t env = 0; env < writers_.size(); ++env) {
+    steps[env] = -1;
+    if (!IsMeant(mask, env)) continue;
+    // With an error the step is in, but an item of it is not.
+    const Status status = AppendChecked(cells, env, kind);
+    if (first.ok()) first = At(env, status);
+    steps[env] = FirstStep(cells.of(env), env, kind);
+  }
+  return first;
+}
+
+Status TrajectoryWriterResource::AppendOne(const CellView* cells, size_t n, AppendKind kind,
+                                           const WaitOptions& wait) {
+  const bool is_partial = kind == AppendKind::kPartialStep;
+  if (!creates_items_itself()) {
+    TrajectoryWriter* const writer = trajectory_writer(0);
+    return kind == AppendKind::kBatch ? writer->AppendBatch(cells, n)
+                                      : writer->Append(cells, n, is_partial);
+  }
+  StructuredWriter* const writer = structured_writer(0);
+  return kind == AppendKind::kBatch ? writer->AppendBatch(cells, n, wait)
+                                    : writer->Append(cells, n, is_partial, wait);
+}
+
+Status TrajectoryWriterResource::CheckAppend(const EnvCells& cells, size_t env,
+                                             AppendKind kind, int64_t* items) {
+  if (!creates_items_itself()) {
+    return trajectory_writer(env)->CheckAppend(cells.of(env), cells.n, kind);
+  }
+  return structured_writer(env)->CheckAppend(cells.of(env), cells.n,
+                                             kind == AppendKind::kPartialStep, items);
+}
+
+Status TrajectoryWriterResource::AppendChecked(const EnvCells& cells, size_t env,
+                                               AppendKind kind) {
+  if (!creates_items_itself()) {
+    return trajectory_writer(env)->AppendChecked(cells.of(env), cells.n, kind);
+  }
+  return structured_writer(env)->AppendChecked(cells.of(env), cells.n,
+                                               kind == AppendKind::kPartialStep);
+}
+
+int64_t TrajectoryWriterResource::FirstStep(const CellView* cells, size_t env,
+                                            AppendKind kind) const {
+  const int64_t steps = episode_steps(env);
+  if (kind == AppendKind::kPartialStep) return steps;
+  return steps - (kind == AppendKind::kBatch ? cells[0].dims[0] : 1);
+}
+
+// ---- Flush, end, close ------------------------------------------------------------
 
 Status TrajectoryWriterResource::Flush(int64_t ignore_last, const WaitOptions& wait) {
-  return std::visit([&](const auto& w) { return w->Flush(ignore_last, wait); }, writer_);
+  // All wait for the items of all; those after the first have errors of their own at most.
+  for (size_t env = 0; env < writers_.size(); ++env) {
+    const Status status = std::visit(
+        [&](const auto& w) { return w->Flush(ignore_last, wait); }, writers_[env]);
+    if (!status.ok()) return env == 0 ? status : At(env, status);
+  }
+  return OkStatus();
 }
 
-Status TrajectoryWriterResource::EndEpisode(bool clear_buffers, const WaitOptions& wait) {
-  return std::visit([&](const auto& w) { return w->EndEpisode(clear_buffers, wait); },
-                    writer_);
+Status TrajectoryWriterResource::EndEpisode(bool clear_buffers, const bool* mask,
+                                            const WaitOptions& wait) {
+  if (!is_vector()) {
+    return std::visit([&](const auto& w) { return w->EndEpisode(clear_buffers, wait); },
+                      writers_[0]);
+  }
+  bool has_ended = false;
+  {
+    Turn turn(this);
+    RTF_RETURN_IF_ERROR(turn.Take(wait));
+    Status first = WaitForRoom(0, wait);
+    for (size_t env = 0; env < writers_.size(); ++env) {
+      if (!IsMeant(mask, env)) continue;
+      has_ended = true;
+      const Status status = EndEpisodeOf(env, clear_buffers);
+      if (first.ok()) first = At(env, status);
+    }
+    RTF_RETURN_IF_ERROR(first);
+  }
+  return has_ended ? Flush(0, wait) : OkStatus();
+}
+
+Status TrajectoryWriterResource::EndEpisodeOf(size_t env, bool clear_buffers) {
+  return std::visit(
+      [&](const auto& w) {
+        Status status = w->EndEpisode(clear_buffers, NoWait());
+        const bool has_ended = !w->step_is_open();
+        return has_ended && status.code() == StatusCode::kCancelled ? OkStatus() : status;
+      },
+      writers_[env]);
 }
 
 Result<int64_t> TrajectoryWriterResource::Close(const WaitOptions& wait) {
-  return std::visit([&](const auto& w) { return w->Close(wait); }, writer_);
+  // The first closes all.
+  Result<int64_t> closed = 0;
+  for (size_t env = 0; env < writers_.size(); ++env) {
+    Result<int64_t> one =
+        std::visit([&](const auto& w) { return w->Close(wait); }, writers_[env]);
+    if (env == 0 || (closed.ok() && !one.ok())) closed = std::move(one);
+  }
+  return closed;
 }
 
-int64_t TrajectoryWriterResource::episode_steps() const {
-  return std::visit([](const auto& w) { return w->episode_steps(); }, writer_);
+int64_t TrajectoryWriterResource::episode_steps(size_t env) const {
+  return std::visit([](const auto& w) { return w->episode_steps(); }, writers_[env]);
 }
 
 int64_t TrajectoryWriterResource::pending_items() const {
-  return std::visit([](const auto& w) { return w->pending_items(); }, writer_);
+  return std::visit([](const auto& w) { return w->pending_items(); }, writers_[0]);
 }
 
 // ---- History ----------------------------------------------------------------------
 
-Result<TrajectoryWriter*> TrajectoryWriterResource::WithHistory() const {
-  if (!creates_items_itself()) return std::get<0>(writer_).get();
+Status TrajectoryWriterResource::CheckHistory() const {
+  if (!creates_items_itself()) return OkStatus();
   return InvalidArgumentError(
       "a writer with configs has no history, and creates its items itself");
 }
@@ -181,45 +368,91 @@ Result<ItemColumn> TrajectoryWriterResource::Resolve(const TrajectoryWriter& wri
     begin = writer.history_begin();
     length = writer.history_end() - begin;
   } while (begin != writer.history_begin());
+  if (slice.squeeze && !slice.start) {
+    return BadSlice(slice, "a squeezed column without an index is out of range");
+  }
   ItemColumn column{slice.path, slice.squeeze, {}};
-  if (slice.squeeze) {
-    const int64_t index = slice.start.value_or(0);
-    const int64_t cell = index < 0 ? index + length : index;
-    if (!slice.start || cell < 0 || cell >= length) {
+  if (slice.squeeze || slice.indices) {
+    std::vector<int64_t> cells;
+    const std::vector<int32_t> one = {slice.start.value_or(0)};
+    for (const int64_t index : slice.indices ? *slice.indices : one) {
+      cells.push_back(begin + (index < 0 ? index + length : index));
+      if (begin <= cells.back() && cells.back() < begin + length) continue;
       return BadSlice(slice, "index " + std::to_string(index) +
                                  " is out of range for a history of " +
                                  std::to_string(length) + " steps");
     }
-    column.runs.push_back({0, begin + cell, 1, 1});
+    column.runs = Runs(cells);
   } else {
     if (slice.step == 0) return BadSlice(slice, "slice step cannot be zero");
     column.runs.push_back(Slice(slice, begin, length));
   }
-  column.runs[0].column = sources_[static_cast<size_t>(slice.source)];
+  for (CellRun& run : column.runs) {
+    run.column = sources_[static_cast<size_t>(slice.source)];
+  }
   return column;
 }
 
-Result<uint64_t> TrajectoryWriterResource::CreateItem(
-    const std::string& table, double priority, const std::vector<HistorySlice>& slices,
-    const WaitOptions& wait) {
-  RTF_ASSIGN_OR_RETURN(TrajectoryWriter * writer, WithHistory());
+Result<std::vector<ItemColumn>> TrajectoryWriterResource::ResolveAll(
+    const std::vector<HistorySlice>& slices, size_t env) const {
   std::vector<ItemColumn> columns;
   columns.reserve(slices.size());
   for (const HistorySlice& slice : slices) {
-    RTF_ASSIGN_OR_RETURN(ItemColumn column, Resolve(*writer, slice));
+    RTF_ASSIGN_OR_RETURN(ItemColumn column, Resolve(*trajectory_writer(env), slice));
     columns.push_back(std::move(column));
   }
-  return writer->CreateItem(table, priority, columns, wait);
+  return columns;
 }
 
-Result<Tensor> TrajectoryWriterResource::Read(const HistorySlice& slice) const {
-  RTF_ASSIGN_OR_RETURN(TrajectoryWriter * writer, WithHistory());
-  RTF_ASSIGN_OR_RETURN(const ItemColumn column, Resolve(*writer, slice));
-  if (column.runs[0].count == 0) return Empty(*writer, slice);
-  Result<Tensor> values = writer->Read(column);
+Status TrajectoryWriterResource::CreateItem(const std::string& table,
+                                            const double* priorities, bool one_priority,
+                                            const std::vector<HistorySlice>& slices,
+                                            const bool* mask, const WaitOptions& wait,
+                                            uint64_t* keys) {
+  RTF_RETURN_IF_ERROR(CheckHistory());
+  if (!is_vector()) {
+    RTF_ASSIGN_OR_RETURN(const std::vector<ItemColumn> columns, ResolveAll(slices, 0));
+    RTF_ASSIGN_OR_RETURN(
+        *keys, trajectory_writer(0)->CreateItem(table, priorities[0], columns, wait));
+    return OkStatus();
+  }
+  std::fill_n(keys, writers_.size(), 0);
+  Turn turn(this);
+  RTF_RETURN_IF_ERROR(turn.Take(wait));
+  int64_t count = 0;
+  for (size_t env = 0; env < writers_.size(); ++env) count += IsMeant(mask, env) ? 1 : 0;
+  RTF_RETURN_IF_ERROR(WaitForRoom(count, wait));
+  std::vector<std::unique_ptr<PreparedItem>> items;
+  RTF_RETURN_IF_ERROR(ForEach(mask, [&](size_t env) {
+    RTF_ASSIGN_OR_RETURN(const std::vector<ItemColumn> columns, ResolveAll(slices, env));
+    RTF_ASSIGN_OR_RETURN(auto item,
+                         trajectory_writer(env)->PrepareItem(
+                             table, priorities[one_priority ? 0 : env], columns, wait));
+    items.push_back(std::move(item));
+    return OkStatus();
+  }));
+  RTF_ASSIGN_OR_RETURN(const std::vector<uint64_t> queued,
+                       trajectory_writer(0)->Queue(std::move(items)));
+  auto next = queued.begin();
+  for (size_t env = 0; env < writers_.size(); ++env) {
+    if (IsMeant(mask, env)) keys[env] = *next++;
+  }
+  return OkStatus();
+}
+
+Result<Tensor> TrajectoryWriterResource::Read(const HistorySlice& slice, size_t env) const {
+  RTF_RETURN_IF_ERROR(CheckHistory());
+  const TrajectoryWriter& writer = *trajectory_writer(env);
+  const Result<ItemColumn> column = Resolve(writer, slice);
+  if (!column.ok()) return At(env, column.status());
+  if (std::all_of(column->runs.begin(), column->runs.end(),
+                  [](const CellRun& run) { return run.count == 0; })) {
+    return Empty(writer, slice);
+  }
+  Result<Tensor> values = writer.Read(*column);
   if (values.ok()) return values;
   // A cell that expired is the slice's fault here.
-  return InvalidArgumentError(values.status().message());
+  return At(env, InvalidArgumentError(values.status().message()));
 }
 
 Result<Tensor> TrajectoryWriterResource::Empty(const TrajectoryWriter& writer,

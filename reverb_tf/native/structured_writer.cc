@@ -219,6 +219,9 @@ void BindStructuredWriter(nb::module_& m) {
   m.def("check_config", [](nb::bytes config) {
     ValueOrRaise(Api().DecodeStructuredConfig(BytesOf(config)));
   });
+  m.def("check_configs", [](nb::list configs) {
+    ValueOrRaise(Api().MakePatternEvaluator(ConfigsFromPython(configs)));
+  });
   using Writer = NativeStructuredWriter;
   nb::class_<Writer>(m, "StructuredWriter")
       .def("append", &Writer::Append, nb::arg().none(), nb::arg(), nb::arg())

@@ -41,8 +41,51 @@ absl::Status HandleShape(InferenceContext* c) {
   return tensorflow::shape_inference::ScalarShape(c);
 }
 
+// A number for each environment; without environments a scalar.
+absl::Status NumbersShape(InferenceContext* c) {
+  int64_t num_envs = 0;
+  TF_RETURN_IF_ERROR(c->GetAttr("num_envs", &num_envs));
+  c->set_output(0, num_envs > 0 ? c->Vector(num_envs) : c->Scalar());
+  return absl::OkStatus();
+}
+
+// The tensors of a list have the environments' dimension, if there are any, and then at
+// least `rank` more.
+absl::Status CheckOuterDims(InferenceContext* c, const char* name, int rank) {
+  int64_t num_envs = 0;
+  TF_RETURN_IF_ERROR(c->GetAttr("num_envs", &num_envs));
+  std::vector<ShapeHandle> shapes;
+  TF_RETURN_IF_ERROR(c->input(name, &shapes));
+  for (ShapeHandle shape : shapes) {
+    absl::Status status = c->WithRankAtLeast(shape, rank + (num_envs > 0 ? 1 : 0), &shape);
+    tensorflow::shape_inference::DimensionHandle unused;
+    if (status.ok() && num_envs > 0 && c->RankKnown(shape)) {
+      status = c->WithValue(c->Dim(shape, 0), num_envs, &unused);
+    }
+    if (!status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ": ", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMask(InferenceContext* c) {
+  int64_t num_envs = 0, num_masks = 0;
+  TF_RETURN_IF_ERROR(c->GetAttr("num_envs", &num_envs));
+  TF_RETURN_IF_ERROR(c->GetAttr("num_masks", &num_masks));
+  if (num_masks > (num_envs > 0 ? 1 : 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("mask: got ", num_masks, " tensors, expected ",
+                     num_envs > 0 ? "at most 1" : "none without environments (num_envs)"));
+  }
+  TF_RETURN_IF_ERROR(CheckRank(c, "mask", 1));
+  return CheckOuterDims(c, "mask", 0);
+}
+
 absl::Status AppendShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckRanks(c, {"handle"}));
+  TF_RETURN_IF_ERROR(CheckOuterDims(c, "data", 0));
+  TF_RETURN_IF_ERROR(CheckMask(c));
   tensorflow::DataTypeVector types;
   std::vector<int32_t> columns;
   TF_RETURN_IF_ERROR(c->GetAttr("T", &types));
@@ -52,21 +95,34 @@ absl::Status AppendShape(InferenceContext* c) {
         absl::StrCat("columns must be empty or have an entry for each of the ",
                      types.size(), " tensors, got ", columns.size()));
   }
-  return tensorflow::shape_inference::ScalarShape(c);
+  return NumbersShape(c);
 }
 
 absl::Status AppendBatchShape(InferenceContext* c) {
-  std::vector<ShapeHandle> data;
-  TF_RETURN_IF_ERROR(c->input("data", &data));
-  ShapeHandle unused;
-  for (const ShapeHandle leaf : data) {
-    TF_RETURN_IF_ERROR(c->WithRankAtLeast(leaf, 1, &unused));
-  }
+  TF_RETURN_IF_ERROR(CheckOuterDims(c, "data", 1));
   return AppendShape(c);
 }
 
+// A scalar, or with environments one number for each.
+absl::Status CheckPriority(InferenceContext* c) {
+  int64_t num_envs = 0;
+  TF_RETURN_IF_ERROR(c->GetAttr("num_envs", &num_envs));
+  std::vector<ShapeHandle> priority;
+  TF_RETURN_IF_ERROR(c->input("priority", &priority));
+  if (num_envs == 0) return CheckRank(c, "priority", 0);
+  if (!c->RankKnown(priority[0]) || c->Rank(priority[0]) == 0) return absl::OkStatus();
+  TF_RETURN_IF_ERROR(CheckRank(c, "priority", 1));
+  return CheckOuterDims(c, "priority", 0);
+}
+
 absl::Status CreateItemShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckRanks(c, {"handle", "table", "priority"}));
+  TF_RETURN_IF_ERROR(CheckRanks(c, {"handle", "table"}));
+  TF_RETURN_IF_ERROR(CheckPriority(c));
+  TF_RETURN_IF_ERROR(CheckMask(c));
+  TF_RETURN_IF_ERROR(CheckRank(c, "indices", 1));
+  int64_t num_lists = 0;
+  TF_RETURN_IF_ERROR(c->GetAttr("num_lists", &num_lists));
+  TF_RETURN_IF_ERROR(CheckLength<int32_t>(c, "listed", static_cast<size_t>(num_lists)));
   std::vector<int32_t> sources;
   TF_RETURN_IF_ERROR(c->GetAttr("sources", &sources));
   TF_RETURN_IF_ERROR(CheckLength<bool>(c, "squeeze", sources.size()));
@@ -80,11 +136,12 @@ absl::Status CreateItemShape(InferenceContext* c) {
     TF_RETURN_IF_ERROR(c->input(name, &shape));
     TF_RETURN_IF_ERROR(c->Merge(shape[0], bounds, &shape[0]));
   }
-  return tensorflow::shape_inference::ScalarShape(c);
+  return NumbersShape(c);
 }
 
 absl::Status ColumnShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckRanks(c, {"handle", "start", "stop", "step"}));
+  TF_RETURN_IF_ERROR(CheckRanks(c, {"handle", "start", "stop", "step", "environment"}));
+  TF_RETURN_IF_ERROR(CheckRank(c, "indices", 1));
   return tensorflow::shape_inference::UnknownShape(c);
 }
 
@@ -93,7 +150,13 @@ absl::Status FlushShape(InferenceContext* c) {
 }
 
 absl::Status EndEpisodeShape(InferenceContext* c) {
-  return CheckRanks(c, {"handle", "clear_buffers"});
+  TF_RETURN_IF_ERROR(CheckRanks(c, {"handle", "clear_buffers"}));
+  return CheckMask(c);
+}
+
+absl::Status EpisodeStepsShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckRanks(c, {"handle"}));
+  return NumbersShape(c);
 }
 
 absl::Status NumberShape(InferenceContext* c) {
@@ -111,6 +174,7 @@ REGISTER_OP("ReverbTfTrajectoryWriterHandle")
     .Attr("validate_items: bool = true")
     .Attr("max_in_flight_items: int >= 0 = 0")
     .Attr("configs: list(string) = []")
+    .Attr("num_envs: int >= 0 = 0")
     .Attr("container: string = ''")
     .Attr("shared_name: string = ''")
     .SetIsStateful()
@@ -132,6 +196,9 @@ validate_items: Items are checked against the tables' signatures when they are c
 max_in_flight_items: Creating an item waits while so many are unconfirmed; 0 for no bound.
 configs: Serialised configs of patterns. With any, the writer creates items itself as they
   say, from the steps that are appended, and has no history.
+num_envs: The writer is of so many environments, each with an episode and a history of its
+  own: the other ops' data are [N, ...], and an error in one environment leaves all as they
+  were. Items and what is of them are common. 0: of one, without the dimension.
 container: The resource container of a writer with a name.
 shared_name: Writers of one name are one, and must be alike; it lives as long as its
   container. Without a name the writer is the node's own and lives as long as that.
@@ -142,30 +209,41 @@ shared_name: Writers of one name are one, and must be alike; it lives as long as
 REGISTER_OP("ReverbTfTrajectoryWriterAppend")
     .Input("handle: resource")
     .Input("data: T")
+    .Input("mask: num_masks * bool")
     .Output("step: int64")
     .Attr("T: list(type) >= 0")
     .Attr("columns: list(int) = []")
     .Attr("partial_step: bool = false")
+    .Attr("num_envs: int >= 0 = 0")
+    .Attr("num_masks: int >= 0 = 0")
     .SetIsStateful()
     .SetShapeFn(AppendShape)
     .Doc(R"doc(
 Appends one step, or a part of it. All or nothing.
 
 handle: Of a writer.
-data: A cell for each column named; the others get a hole.
-step: Index of the step in its episode.
+data: A cell for each column named; the others get a hole. Vectorised: [N, ...], a cell for
+  each environment.
+mask: At most one, of a vectorised writer: [N], the environments that have a step now; the
+  data of the others are not looked at.
+step: Index of the step in its episode. Vectorised: [N], -1 where the mask is false.
 T: Of the cells.
 columns: Positions of the cells' columns in the step; empty: all in order. No cells at all
   close a step that is open.
 partial_step: The step stays open, for cells of other columns.
+num_envs: N of a vectorised writer, as its handle says; else 0.
+num_masks: 1 with a mask, else 0.
 )doc");
 
 REGISTER_OP("ReverbTfTrajectoryWriterAppendBatch")
     .Input("handle: resource")
     .Input("data: T")
+    .Input("mask: num_masks * bool")
     .Output("first_step: int64")
     .Attr("T: list(type) >= 1")
     .Attr("columns: list(int) = []")
+    .Attr("num_envs: int >= 0 = 0")
+    .Attr("num_masks: int >= 0 = 0")
     .SetIsStateful()
     .SetShapeFn(AppendBatchShape)
     .Doc(R"doc(
@@ -173,9 +251,15 @@ Appends T steps at once.
 
 handle: Of a writer.
 data: For each column named its cells, [T, ...] with one T >= 1; the others get holes.
-first_step: Index of the first step in its episode.
+  Vectorised, which is for writers without configs: [N, T, ...].
+mask: At most one, of a vectorised writer: [N], the environments that have steps now; the
+  data of the others are not looked at.
+first_step: Index of the first step in its episode. Vectorised: [N], -1 where the mask is
+  false.
 T: Of the cells.
 columns: Positions of the cells' columns in the step; empty: all in order.
+num_envs: N of a vectorised writer, as its handle says; else 0.
+num_masks: 1 with a mask, else 0.
 )doc");
 
 REGISTER_OP("ReverbTfTrajectoryWriterCreateItem")
@@ -185,12 +269,18 @@ REGISTER_OP("ReverbTfTrajectoryWriterCreateItem")
     .Input("start: int32")
     .Input("stop: int32")
     .Input("step: int32")
+    .Input("indices: num_lists * int32")
+    .Input("mask: num_masks * bool")
     .Output("key: uint64")
     .Attr("sources: list(int) >= 1")
     .Attr("squeeze: list(bool) >= 1")
     .Attr("paths: list(string) >= 1")
     .Attr("has_start: list(bool) >= 1")
     .Attr("has_stop: list(bool) >= 1")
+    .Attr("listed: list(int) = []")
+    .Attr("num_lists: int >= 0 = 0")
+    .Attr("num_envs: int >= 0 = 0")
+    .Attr("num_masks: int >= 0 = 0")
     .SetIsStateful()
     .SetShapeFn(CreateItemShape)
     .Doc(R"doc(
@@ -201,16 +291,24 @@ tells.
 
 handle: Of a writer.
 table: Scalar, name of the table.
-priority: Scalar.
+priority: Scalar. Vectorised: that or [N].
 start: [K], first cell of each column, negative to count from the newest.
 stop: [K], the cell before which each column ends, negative to count from the newest.
 step: [K], distance of the cells; negative to go backwards, not 0.
-key: Of the item.
+indices: For each of the columns in `listed` a vector of its cells, negative to count from
+  the newest.
+mask: At most one, of a vectorised writer: [N], the environments that an item is made of.
+key: Of the item. Vectorised: [N], of an item for each environment, of its own history; 0
+  where the mask is false.
 sources: The cells' columns, as positions in a step.
 squeeze: The column is the cell `start` alone, without a dimension of time.
 paths: Of the columns in the item's nest: names joined by '/', positions as '[i]'.
 has_start: False: from the beginning of the history, as an absent bound of Python's.
 has_stop: False: to the end of the history, as an absent bound of Python's.
+listed: Columns, of the K, that are the cells at `indices`, not a slice.
+num_lists: Of `indices`.
+num_envs: N of a vectorised writer, as its handle says; else 0.
+num_masks: 1 with a mask, else 0.
 )doc");
 
 REGISTER_OP("ReverbTfTrajectoryWriterColumn")
@@ -218,12 +316,16 @@ REGISTER_OP("ReverbTfTrajectoryWriterColumn")
     .Input("start: int32")
     .Input("stop: int32")
     .Input("step: int32")
+    .Input("indices: num_lists * int32")
+    .Input("environment: num_environments * int32")
     .Output("values: dtype")
     .Attr("source: int >= 0")
     .Attr("squeeze: bool")
     .Attr("has_start: bool")
     .Attr("has_stop: bool")
     .Attr("dtype: type")
+    .Attr("num_lists: int >= 0 = 0")
+    .Attr("num_environments: int >= 0 = 0")
     .SetIsStateful()
     .SetShapeFn(ColumnShape)
     .Doc(R"doc(
@@ -233,12 +335,16 @@ handle: Of a writer.
 start: Scalar, the first cell, negative to count from the newest.
 stop: Scalar, the cell before which the slice ends, negative to count from the newest.
 step: Scalar, distance of the cells; negative to go backwards, not 0.
+indices: If there is one: a vector of the cells, instead of the slice.
+environment: One scalar, of a vectorised writer: whose history is read.
 values: [T, ...], or of a cell's shape if squeezed.
 source: The cells' column, as a position in a step.
 squeeze: The cell `start` alone, without a dimension of time.
 has_start: False: from the beginning of the history, as an absent bound of Python's.
 has_stop: False: to the end of the history, as an absent bound of Python's.
 dtype: Of the column.
+num_lists: 1 with indices, else 0.
+num_environments: 1 for a vectorised writer, else 0.
 )doc");
 
 REGISTER_OP("ReverbTfTrajectoryWriterFlush")
@@ -258,7 +364,10 @@ timeout_ms: Longest wait; -1 for ever, 0 for none.
 REGISTER_OP("ReverbTfTrajectoryWriterEndEpisode")
     .Input("handle: resource")
     .Input("clear_buffers: bool")
+    .Input("mask: num_masks * bool")
     .Attr("timeout_ms: int >= -1 = -1")
+    .Attr("num_envs: int >= 0 = 0")
+    .Attr("num_masks: int >= 0 = 0")
     .SetIsStateful()
     .SetShapeFn(EndEpisodeShape)
     .Doc(R"doc(
@@ -266,7 +375,11 @@ Closes an open step, flushes and begins an episode. It has begun also if this fa
 
 handle: Of a writer.
 clear_buffers: Scalar. False keeps the cells, for items that span episodes.
+mask: At most one, of a vectorised writer: [N], the environments whose episode ends. If
+  any does, the items of all are flushed; else nothing is done.
 timeout_ms: Longest wait of the flush; -1 for ever, 0 for none.
+num_envs: N of a vectorised writer, as its handle says; else 0.
+num_masks: 1 with a mask, else 0.
 )doc");
 
 REGISTER_OP("ReverbTfTrajectoryWriterClose")
@@ -286,13 +399,15 @@ timeout_ms: Longest wait; -1 for ever, 0 for none.
 REGISTER_OP("ReverbTfTrajectoryWriterEpisodeSteps")
     .Input("handle: resource")
     .Output("steps: int64")
+    .Attr("num_envs: int >= 0 = 0")
     .SetIsStateful()
-    .SetShapeFn(NumberShape)
+    .SetShapeFn(EpisodeStepsShape)
     .Doc(R"doc(
 Closed steps since the episode began.
 
 handle: Of a writer.
-steps: Number of steps.
+steps: Number of steps. Vectorised: [N].
+num_envs: N of a vectorised writer, as its handle says; else 0.
 )doc");
 
 REGISTER_OP("ReverbTfTrajectoryWriterPending")
