@@ -7,11 +7,17 @@ The learner starts it; on another machine it would be started by hand:
 It needs numpy only, so it starts quickly and leaves the cores to the learner.
 """
 
+import pathlib
+import sys
+
 from absl import app, flags
 import gymnasium
 import numpy as np
 
 import reverb_tf
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from cartpole import dense_network  # noqa: E402
 
 FLAGS = flags.FLAGS
 N_STEP = 3
@@ -20,16 +26,6 @@ GAMMA = 0.99
 WARM_UP_STEPS = 3_000
 # Seconds without room in the table after which an actor takes its learner for dead.
 LEARNER_TIMEOUT = 120
-
-
-def q_values(weights: list[np.ndarray], observations: np.ndarray) -> np.ndarray:
-    """The network of the learner in numpy: dense layers with ReLUs between them."""
-    x = observations
-    for i in range(0, len(weights), 2):
-        x = x @ weights[i] + weights[i + 1]
-        if i + 2 < len(weights):
-            x = np.maximum(x, 0)
-    return x
 
 
 class Recorder:
@@ -70,7 +66,7 @@ def play_episode(env, recorder, rng, weights, epsilons):
         if rng.random() < next(epsilons):
             action = int(rng.integers(2))
         else:
-            action = int(q_values(weights, observation[None])[0].argmax())
+            action = int(dense_network(weights, observation[None])[0].argmax())
         seen, reward, terminated, truncated, _ = env.step(action)
         recorder.step(observation, action, reward, 0.0 if terminated else 1.0)
         observation = seen
@@ -96,7 +92,8 @@ def main(_) -> None:
     try:
         while True:
             newest = next(client.sample('weights', emit_timesteps=False))
-            play_episode(env, recorder, rng, newest.data, exploration)
+            weights = [array[0] for array in newest.data]  # of the item's only step
+            play_episode(env, recorder, rng, weights, exploration)
     except (reverb_tf.errors.UnavailableError, reverb_tf.DeadlineExceededError, KeyboardInterrupt):
         pass  # The learner has finished.
 

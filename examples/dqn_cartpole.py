@@ -15,7 +15,6 @@ import sys
 import time
 
 from absl import app, flags
-import gymnasium
 import matplotlib
 import numpy as np
 import tensorflow as tf
@@ -24,6 +23,7 @@ import tqdm
 import reverb_tf
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import cartpole  # noqa: E402
 import cartpole_actor  # noqa: E402
 from cartpole_actor import GAMMA, N_STEP  # noqa: E402
 
@@ -147,23 +147,6 @@ class Learner:
         return size
 
 
-def evaluate(weights: list[np.ndarray], seed: int, episodes: int = 20) -> float:
-    """Mean return of greedy episodes, played side by side."""
-    envs = [gymnasium.make('CartPole-v1') for _ in range(episodes)]
-    playing = {i: env.reset(seed=seed + i)[0] for i, env in enumerate(envs)}
-    total = 0.0
-    while playing:
-        actions = cartpole_actor.q_values(weights, np.stack(list(playing.values()))).argmax(1)
-        for i, action in zip(list(playing), actions, strict=True):
-            observation, reward, terminated, truncated, _ = envs[i].step(int(action))
-            total += float(reward)
-            if terminated or truncated:
-                del playing[i]
-            else:
-                playing[i] = observation
-    return total / episodes
-
-
 def publish(client: reverb_tf.Client, weights: list[np.ndarray]) -> None:
     client.insert(weights, {'weights': 1.0})
 
@@ -186,7 +169,7 @@ def learn(server: reverb_tf.Server, deadline: float) -> list[tuple[int, float]]:
             if step % PUBLISH_EVERY == 0:
                 publish(client, learner.network.get_weights())
             if step % EVALUATE_EVERY == 0:
-                score = evaluate(learner.network.get_weights(), seed=10_000 + step)
+                score = cartpole.mean_return(learner.network.get_weights(), seed=10_000 + step)
                 curve.append((step, score))
                 progress.set_postfix(mean_return=f'{score:.1f}')
                 if score >= GOAL or time.monotonic() > deadline:
