@@ -60,6 +60,10 @@ LIBRARIES = {
     'libprotobuf-dev': ('protobuf', '3.21'),
     'libsnappy-dev': ('snappy', '1.1.8'),
 }
+# Files of packages that only tests need, which are skipped without; only --install looks for them.
+FOR_TESTS = {
+    'nginx-light': '/usr/sbin/nginx',
+}
 
 # Run by the interpreter that is looked at. TensorFlow is not imported here: that takes seconds.
 PROBE = """
@@ -257,8 +261,10 @@ def main() -> None:
     )
     args = parser.parse_args()
     problems = system_problems(Path(sys.executable))
-    if problems and args.install:
-        install_system(list(problems))
+    if args.install:
+        for_tests = [package for package, path in FOR_TESTS.items() if not Path(path).exists()]
+        if problems or for_tests:
+            install_system([*problems, *for_tests])
     elif problems:
         listing = ''.join(f'  {package}: {why}\n' for package, why in problems.items())
         raise ConfigureError(f'system packages are missing:\n{listing}{CURE}')

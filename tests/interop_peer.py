@@ -343,6 +343,13 @@ def sample_keys(reverb, address, count, name='t'):
     return found
 
 
+def sample_keyed(reverb, address, count, name='t'):
+    """Key -> columns, as a flat list."""
+    client = reverb.Client(address)
+    samples = client.sample(name, count, emit_timesteps=False, unpack_as_table_signature=False)
+    return {int(np.ravel(s.info.key)[0]): plain(list(s.data)) for s in samples}
+
+
 def sample_infos(reverb, address, count, name='t'):
     """(probability, table size, priority, times sampled) of samples."""
     found = []

@@ -26,6 +26,8 @@ import tempfile
 import threading
 import time
 
+import child_processes
+from child_processes import Child, Parent
 import numpy as np
 import pytest
 import testing_util
@@ -46,8 +48,6 @@ QUEUE_SIZE = 200
 REPLAY_SIZE = 500
 # The server's peak memory in the last quarter of a run may be above that of the quarter before by so much.
 RSS_BOUND_KIB = 4096
-# What TensorFlow's autotuning may say when an iterator goes; nothing else may be on stderr.
-TENSORFLOW_REMARK = 'Optimization loop failed: CANCELLED'
 
 
 def payload(writer: int, number: int) -> bytes:
@@ -56,26 +56,6 @@ def payload(writer: int, number: int) -> bytes:
 
 
 # ---- What the child processes do -------------------------------------------------
-
-
-class Parent:
-    """The parent's word, which comes on stdin: a line to begin; its end to finish."""
-
-    def __init__(self):
-        self.stop = threading.Event()
-        self.on_stop = []
-
-    def ready(self, word: str = 'ready') -> None:
-        """Tells the parent `word`, then waits for its go."""
-        print(word, flush=True)
-        sys.stdin.readline()
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def _watch(self) -> None:
-        sys.stdin.read()
-        self.stop.set()
-        for callback in self.on_stop:
-            callback()
 
 
 def serve(parent: Parent, record: int, host: str) -> None:
@@ -175,7 +155,7 @@ def sample(parent: Parent, record: int, address: str, reader: str) -> None:
     """Empties the queue, an element a line of the record; now and then draws from the replay table."""
     read = READERS[int(reader)]
     if read is read_by_dataset:
-        import_tensorflow()
+        child_processes.import_tensorflow()
     client = reverb_tf.Client(address)
     rng = np.random.default_rng(int(reader))
     replayed = collections.Counter()
@@ -194,18 +174,6 @@ def sample(parent: Parent, record: int, address: str, reader: str) -> None:
             assert result.updated + result.not_found == len(updates), result
             replayed.update(drawn=len(drawn[0]), updated=result.updated, evicted=result.not_found)
     print(json.dumps(replayed), flush=True)
-
-
-def import_tensorflow() -> None:
-    """Without its remarks on the machine."""
-    stderr = os.dup(2)
-    with open(os.devnull, 'wb') as null:
-        os.dup2(null.fileno(), 2)
-        import tensorflow as tf
-
-        tf.constant(0)
-    os.dup2(stderr, 2)
-    os.close(stderr)
 
 
 def check_data(data: dict, steps: int) -> None:
@@ -228,75 +196,6 @@ def main() -> None:
 
 
 # ---- The parent ------------------------------------------------------------------
-
-
-class Child:
-    """A process that runs `main`."""
-
-    def __init__(self, folder: pathlib.Path, name: str, role: str, *arguments):
-        self.name = name
-        self.record = folder / f'{name}.record'
-        self._errors = folder / f'{name}.stderr'
-        with self._errors.open('wb') as stderr:
-            self.process = subprocess.Popen(
-                [sys.executable, __file__, role, self.record, *map(str, arguments)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-            )
-
-    def wait_ready(self) -> str:
-        word = self.process.stdout.readline().strip()
-        assert word, self.describe()
-        return word
-
-    def go(self) -> None:
-        self.process.stdin.write('go\n')
-        self.process.stdin.flush()
-
-    def check_running(self) -> None:
-        assert self.process.poll() is None, self.describe()
-
-    def kill(self) -> None:
-        self.check_running()
-        self.process.kill()
-        self.process.wait()
-        self.check_silent()
-
-    def end(self) -> None:
-        """Tells it to; twice does no harm."""
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-            self.process.stdin = None
-
-    def finish(self) -> str:
-        """Its last words, once it has ended as it should."""
-        self.end()
-        words, _ = self.process.communicate()
-        assert self.process.returncode == 0, self.describe()
-        self.check_silent()
-        return words
-
-    def check_silent(self) -> None:
-        lines = self._errors.read_text().splitlines()
-        assert not [line for line in lines if TENSORFLOW_REMARK not in line], self.describe()
-
-    def describe(self) -> str:
-        return f'{self.name}: exit code {self.process.poll()}, stderr:\n{self._errors.read_text()}'
-
-    def rss_kib(self) -> int:
-        pages = int(pathlib.Path(f'/proc/{self.process.pid}/statm').read_text().split()[1])
-        return pages * os.sysconf('SC_PAGE_SIZE') // 1024
-
-    def lines(self) -> list[str]:
-        return self.record.read_text().splitlines()
-
-    def elements(self) -> list[list[tuple[int, int]]]:
-        """Of a sampler: the (writer, number) of each element it was handed."""
-        return [
-            [tuple(map(int, item.split(':'))) for item in line.split()] for line in self.lines()
-        ]
 
 
 @pytest.fixture
@@ -329,7 +228,7 @@ class Run:
         self.rss_kib = []
 
     def _start(self, name: str, role: str, *arguments) -> Child:
-        self.children.append(Child(self.folder, name, role, *arguments))
+        self.children.append(Child(__file__, self.folder, name, role, *arguments))
         return self.children[-1]
 
     def start_writer(self, index: int, number: int) -> Child:
@@ -396,11 +295,11 @@ class Run:
     def check_delivery(self) -> None:
         """That the queue's items all came once, in order, but for what the victim had in its hands."""
         times = collections.Counter(
-            item for s in self.samplers for element in s.elements() for item in element
+            item for s in self.samplers for element in elements(s) for item in element
         )
         # Delivered to the victim, which died before the server knew.
         doubled = {item for item, count in times.items() if count > 1}
-        assert doubled <= set(self.victim.elements()[-1]), (doubled, self.victim.elements()[-1])
+        assert doubled <= set(elements(self.victim)[-1]), (doubled, elements(self.victim)[-1])
         assert max(times.values()) <= 2
         # Delivered to the victim, which died before it had written that down.
         written = self.written(set(times))
@@ -410,7 +309,7 @@ class Run:
         stats = self.info('queue').rate_limiter_info.sample_stats
         assert stats.delivered == len(written), stats
         # Only what came back from the victim may come late.
-        late = {item for s in self.samplers for item in late_items(s.elements())}
+        late = {item for s in self.samplers for item in late_items(elements(s))}
         assert len(late) <= stats.returned <= 2 * BATCH, (late, stats)
         print(
             f'queue: {len(written)} items, {len(doubled)} doubled and {len(lost)} lost with the killed sampler, '
@@ -460,6 +359,11 @@ class Run:
                 info.num_samplers,
             )
             assert left == (0, 0, 0, 0, 0), f'{name}: {info}'
+
+
+def elements(sampler: Child) -> list[list[tuple[int, int]]]:
+    """The (writer, number) of each element that it was handed."""
+    return [[tuple(map(int, item.split(':'))) for item in line.split()] for line in sampler.lines()]
 
 
 def late_items(elements: list[list[tuple[int, int]]]) -> set[tuple[int, int]]:
