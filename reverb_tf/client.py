@@ -42,6 +42,11 @@ class Client:
         return self._server_address
 
     @property
+    def in_process(self):
+        """Whether a server of this process is used directly, as given."""
+        return self._in_process
+
+    @property
     def timeout(self):
         """Seconds for calls that are given none, or None."""
         return self._timeout

@@ -31,7 +31,7 @@ class TFClient:
 
         Args:
           server_address: str ('host:port' or another gRPC target), a list of one, a `Client`
-            of it, or a string tensor.
+            of it, whose `in_process` counts here too, or a string tensor.
           shared_name: clients of one name (in one session) share their connection; None for
             a connection of its own.
           name: prefix of the ops' names.
@@ -44,13 +44,17 @@ class TFClient:
         self._ops = load.ops()
         self._name = name
         address = _address(server_address)
+        is_client = isinstance(server_address, client.Client)
         symbolic = tf.is_tensor(address) and not hasattr(address, 'numpy')
         # The client outlives a tf.function that makes it.
         with contextlib.nullcontext() if symbolic else tf.init_scope():
             if shared_name is None:
                 shared_name = ANONYMOUS if tf.executing_eagerly() else ''
             self._handle = self._ops.reverb_tf_client_handle(
-                tf.convert_to_tensor(address), shared_name=shared_name, name=name
+                tf.convert_to_tensor(address),
+                in_process=server_address.in_process if is_client else True,
+                shared_name=shared_name,
+                name=name,
             )
         self._server_address = address
         logs.start()

@@ -4,7 +4,7 @@ import collections.abc
 
 import tensorflow as tf
 
-from reverb_tf import _native, arguments, logs, signatures
+from reverb_tf import _native, arguments, logs, signatures, timeouts
 from reverb_tf.ops import load
 from reverb_tf.reverb_types import PaddedSample, ReplaySample, SampleInfo
 
@@ -266,6 +266,8 @@ def signed_table(server_address, table, timeout):
                 f'from_table_signature asks the server now, so {what} must be a str, got '
                 f'{type(value).__name__}; in a tf.function give dtypes and shapes'
             )
+    if timeout is not None:
+        timeouts.check(timeout, 'get_signature_timeout_secs')
     with client.Client(server_address) as reader:
         infos = reader.server_info(timeout)
     if table not in infos:

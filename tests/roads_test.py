@@ -126,13 +126,22 @@ class ModelWriter:
 
 def run_program(draw, client, tables):
     """Writes to `tables` what is drawn; returns table -> key -> the item's plain columns."""
-    items = {table: {} for table in tables}
     for table in tables:
         client.reset(table)  # of what a failed program left
     writers = [
         ModelWriter(client, number, draw(writer_options()))
         for number in range(draw(st.integers(1, 2)))
     ]
+    try:
+        return run_steps(draw, writers, tables)
+    finally:
+        # Also of a program that is given up, so that nothing of it comes later.
+        for writer in writers:
+            writer.writer.close()
+
+
+def run_steps(draw, writers, tables):
+    items = {table: {} for table in tables}
     for _ in range(draw(st.integers(1, 16))):
         writer = draw(st.sampled_from(writers))
         present = draw(st.sets(st.sampled_from(NAMES), min_size=1))
@@ -143,8 +152,6 @@ def run_program(draw, client, tables):
                 items[table][writer.create_item(table, picks)] = writer.expected(picks)
         if draw(st.integers(0, 9)) == 0:
             writer.end_episode(clear=draw(st.booleans()))
-    for writer in writers:
-        writer.writer.close()
     return items
 
 

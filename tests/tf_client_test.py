@@ -493,6 +493,16 @@ def test_clients_of_one_shared_name_are_one(serve):
         reverb_tf.TFClient('localhost:1', shared_name='one')
 
 
+def test_a_client_that_goes_by_the_network_gives_a_client_that_does(serve):
+    address, _ = serve(uniform_table())
+    remote = reverb_tf.Client(address, in_process=False)
+    reverb_tf.TFClient(remote, shared_name='two')
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="'two' is of a client with in_process"
+    ):
+        reverb_tf.TFClient(reverb_tf.Client(address), shared_name='two')
+
+
 def test_unnamed_handles_of_one_node_and_several_addresses_are_several(serve):
     first, _ = serve(queue())
     second, client = serve(queue())

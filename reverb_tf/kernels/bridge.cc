@@ -99,13 +99,15 @@ absl::Status GetReverbApi(const ReverbApi** api) {
   return absl::OkStatus();
 }
 
-absl::Status MakeClient(const std::string& address, std::unique_ptr<ReverbClient>* client) {
+absl::Status MakeClient(const std::string& address, bool in_process,
+                        std::unique_ptr<ReverbClient>* client) {
   const ReverbApi* api = nullptr;
   TF_RETURN_IF_ERROR(GetReverbApi(&api));
   ClientOptions options;
   options.address = address;
-  const char* in_process = std::getenv("REVERB_TF_INPROCESS");
-  options.in_process = in_process == nullptr || std::string_view(in_process) != "0";
+  const char* allowed = std::getenv("REVERB_TF_INPROCESS");
+  options.in_process =
+      in_process && (allowed == nullptr || std::string_view(allowed) != "0");
   Result<std::unique_ptr<ReverbClient>> made = api->MakeClient(options);
   if (!made.ok()) return ToTfStatus(made.status());
   *client = std::move(made).value();

@@ -24,9 +24,10 @@ absl::Status ToTfStatus(const Status& status);
 // The API of libreverb; INTERNAL with the reason when it can't be loaded.
 absl::Status GetReverbApi(const ReverbApi** api);
 
-// A client of `address`. In-process servers are used directly unless the environment has
-// REVERB_TF_INPROCESS=0.
-absl::Status MakeClient(const std::string& address, std::unique_ptr<ReverbClient>* client);
+// A client of `address`. With `in_process` it uses a server of this process directly,
+// unless the environment has REVERB_TF_INPROCESS=0.
+absl::Status MakeClient(const std::string& address, bool in_process,
+                        std::unique_ptr<ReverbClient>* client);
 
 TensorSpec ToTensorSpec(const std::string& path, tensorflow::DataType dtype,
                         const tensorflow::PartialTensorShape& shape);

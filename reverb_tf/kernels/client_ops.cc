@@ -32,6 +32,7 @@ using tensorflow::core::RefCountPtr;
 
 constexpr char kSharedName[] = "shared_name";
 constexpr char kServerAddress[] = "server_address";
+constexpr char kInProcess[] = "in_process";
 constexpr char kTable[] = "table";
 constexpr char kTables[] = "tables";
 constexpr char kData[] = "data";
@@ -134,6 +135,7 @@ class ClientHandleOp : public OpKernel {
  public:
   explicit ClientHandleOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kSharedName, &shared_name_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr(kInProcess, &in_process_));
   }
 
   ~ClientHandleOp() override {
@@ -165,15 +167,15 @@ class ClientHandleOp : public OpKernel {
   }
 
  private:
-  static absl::Status Make(const std::string& address, ClientResource** resource) {
+  absl::Status Make(const std::string& address, ClientResource** resource) const {
     std::unique_ptr<ReverbClient> client;
-    TF_RETURN_IF_ERROR(MakeClient(address, &client));
-    *resource = new ClientResource(address, std::move(client));
+    TF_RETURN_IF_ERROR(MakeClient(address, in_process_, &client));
+    *resource = new ClientResource(address, in_process_, std::move(client));
     return absl::OkStatus();
   }
 
-  static absl::Status MakeAnonymous(OpKernelContext* ctx, const std::string& address,
-                                    ResourceHandle* handle) {
+  absl::Status MakeAnonymous(OpKernelContext* ctx, const std::string& address,
+                             ResourceHandle* handle) const {
     ClientResource* resource = nullptr;
     TF_RETURN_IF_ERROR(Make(address, &resource));
     *handle = ResourceHandle::MakeRefCountingHandle(resource, ctx->device()->name());
@@ -201,12 +203,18 @@ class ClientHandleOp : public OpKernel {
           absl::StrCat(kSharedName, " '", shared_name_, "' is of a client of ",
                        resource->address(), ", got ", kServerAddress, " ", address));
     }
+    if (resource->in_process() != in_process_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(kSharedName, " '", shared_name_, "' is of a client with ",
+                       kInProcess, "=", resource->in_process(), ", got ", in_process_));
+    }
     *handle = tensorflow::MakeResourceHandle<ClientResource>(ctx, info_.container(), name);
     if (is_own && made) own_.push_back(*handle);
     return absl::OkStatus();
   }
 
   std::string shared_name_;
+  bool in_process_ = true;
   Mutex mu_;
   tensorflow::ContainerInfo info_ GUARDED_BY(mu_);
   std::vector<ResourceHandle> own_ GUARDED_BY(mu_);

@@ -37,10 +37,11 @@ class ClientResource : public tensorflow::ResourceBase {
   // Samplers kept while nobody uses them.
   static constexpr size_t kMaxIdleSamplers = 16;
 
-  ClientResource(std::string address, std::unique_ptr<ReverbClient> client)
-      : address_(std::move(address)), client_(std::move(client)) {}
+  ClientResource(std::string address, bool in_process, std::unique_ptr<ReverbClient> client)
+      : address_(std::move(address)), in_process_(in_process), client_(std::move(client)) {}
 
   const std::string& address() const { return address_; }
+  bool in_process() const { return in_process_; }
   ReverbClient* client() const { return client_.get(); }
   std::string DebugString() const override;
 
@@ -57,6 +58,7 @@ class ClientResource : public tensorflow::ResourceBase {
   void KeepSampler(const SampleCall& call, std::unique_ptr<Sampler> sampler);
 
   const std::string address_;
+  const bool in_process_;
   const std::unique_ptr<ReverbClient> client_;
   Mutex mu_;
   std::list<IdleSampler> idle_ GUARDED_BY(mu_);  // the last used first

@@ -234,7 +234,7 @@ class TrajectoryDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     if (cancelled_) return absl::CancelledError("the iterator was cancelled");
     if (!sampler_) {
       const TrajectoryDatasetOptions& options = dataset()->options_;
-      TF_RETURN_IF_ERROR(MakeClient(options.server_address, &client_));
+      TF_RETURN_IF_ERROR(MakeClient(options.server_address, /*in_process=*/true, &client_));
       Result<std::unique_ptr<Sampler>> made =
           client_->NewSampler(ToSamplerOptions(options, number_));
       if (!made.ok()) return ToTfStatus(made.status());
@@ -360,7 +360,7 @@ void TrajectoryDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase** output
   options.table = table;
   // Clients connect when they are first used, so this only checks the address.
   std::unique_ptr<ReverbClient> client;
-  OP_REQUIRES_OK(ctx, MakeClient(options.server_address, &client));
+  OP_REQUIRES_OK(ctx, MakeClient(options.server_address, /*in_process=*/true, &client));
   *output = new Dataset(ctx, std::move(options));
 }
 

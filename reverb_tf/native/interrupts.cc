@@ -47,12 +47,24 @@ bool EndsWith(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
+std::string FileOf(const nb::object& frame) {
+  return nb::cast<std::string>(frame.attr("f_code").attr("co_filename"));
+}
+
+// Whether TensorFlow looks at the types and shapes of an op that it is to run.
+bool IsReadingAttributes(const nb::object& frame) {
+  if (frame.is_none()) return false;
+  const std::string file = FileOf(frame);
+  return EndsWith(file, "tensorflow/python/framework/dtypes.py") ||
+         EndsWith(file, "tensorflow/python/framework/tensor_shape.py");
+}
+
 // Whether TensorFlow makes an exception of a status, at or above this frame.
 bool IsMakingException(nb::object frame) {
   for (; !frame.is_none(); frame = frame.attr("f_back")) {
     const nb::object code = frame.attr("f_code");
     if (nb::cast<std::string>(code.attr("co_name")) != "__init__") continue;
-    const auto file = nb::cast<std::string>(code.attr("co_filename"));
+    const std::string file = FileOf(frame);
     if (EndsWith(file, "tensorflow/python/framework/errors_impl.py") ||
         EndsWith(file, "tensorflow/python/eager/core.py")) {
       return true;
@@ -62,7 +74,7 @@ bool IsMakingException(nb::object frame) {
 }
 
 void RaiseInterrupt(int number, nb::object frame) {
-  if (IsMakingException(std::move(frame))) {
+  if (IsReadingAttributes(frame) || IsMakingException(frame)) {
     PyErr_SetInterrupt();  // again at the next chance
     return;
   }

@@ -15,8 +15,9 @@ namespace reverb_tf {
 // * raise_interrupt(number, frame), the Python handler that belongs to it: raises
 //   KeyboardInterrupt, but not yet where TensorFlow's C++ makes an exception of a status.
 //   Such Python code is the first to run after a wait that SIGINT ended, and C++ takes
-//   another exception raised there for a fault. Being no Python code itself, it can ask to
-//   be called again at Python's next chance, until that code has returned.
+//   another exception raised there for a fault. Nor where C++ reads the attributes of an op
+//   before it runs it: it would drop the exception, and wait. Being no Python code itself,
+//   it can ask to be called again at Python's next chance, until that code has returned.
 void BindInterrupts(nanobind::module_& m);
 
 }  // namespace reverb_tf

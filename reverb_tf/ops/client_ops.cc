@@ -123,6 +123,7 @@ absl::Status UpdatePrioritiesShape(InferenceContext* c) {
 REGISTER_OP("ReverbTfClientHandle")
     .Input("server_address: string")
     .Output("handle: resource")
+    .Attr("in_process: bool = true")
     .Attr("container: string = ''")
     .Attr("shared_name: string = ''")
     .SetIsStateful()
@@ -132,9 +133,10 @@ A client of a server. Nothing is connected before the first call.
 
 server_address: Scalar or vector of one, host:port or another gRPC target.
 handle: Of the client, which closes when nothing refers to it any more.
+in_process: A server of this process is used directly, without the network.
 container: The resource container of a client with a name.
-shared_name: Clients of one name are one, and must have one address; it lives as long as
-  its container. Without a name the client is the node's own and lives as long as that.
+shared_name: Clients of one name are one, and must be alike; it lives as long as its
+  container. Without a name the client is the node's own and lives as long as that.
   TensorFlow's name of anonymous resources makes a client of its own at every execution,
   which lives as long as the handle.
 )doc");
