@@ -9,6 +9,7 @@ The short run is the default; the long one:
 import collections
 import faulthandler
 import json
+import logging
 import os
 import pathlib
 import random
@@ -265,6 +266,8 @@ class GraphPlayer(Player):
 
 
 def play(parent: Parent, record: int, address: str, number: str) -> None:
+    # Writers that are dropped with unsent items say so, rightly.
+    logging.getLogger('reverb_tf').setLevel(logging.ERROR)
     kind = GraphPlayer if int(number) in WITH_TENSORFLOW else Player
     player = kind(address, int(number))
     operations = [
